@@ -1,0 +1,1 @@
+"""What the user has: weights read as one ModelConfig and lazily readable tensors under canonical names."""

@@ -1,0 +1,60 @@
+"""The Checkpoint interface: one naming, one rope convention, tensors one at a time.
+
+Names are Hugging Face's for Llama (`model.layers.0.self_attn.q_proj.weight`, `model.embed_tokens.weight`, `model.norm.weight`,
+`lm_head.weight`); query and key rows are in rotate-half order whatever the file holds. A tied head has no `lm_head.weight`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from etcli.manifests.model import ModelConfig
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A tensor as its header describes it: logical shape, stored type (`Q4_1`, `BF16`) and stored size in bytes."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+
+
+class Checkpoint(Protocol):
+    """An opened checkpoint. Opening reads headers alone; it has been checked against its own configuration."""
+
+    @property
+    def path(self) -> Path:
+        """The file or folder on this machine."""
+
+    @property
+    def format(self) -> str:
+        """`gguf` or `safetensors`."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """The network's numbers."""
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Every tensor of the network, by canonical name."""
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Tensors of the file that the network does not take, by the file's own names."""
+
+    def read(self, name: str) -> torch.Tensor:
+        """One tensor in float32, contiguous, from the memory map.
+
+        Raises:
+            CheckpointError: no such tensor, or its bytes cannot be read.
+        """
+
+    def sha256(self, name: str) -> str:
+        """Hash of the tensor's stored bytes, type and shape; changes whenever `read` could return something else."""

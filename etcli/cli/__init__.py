@@ -1,0 +1,1 @@
+"""What the user types: one module per verb, which parses arguments, calls one function and prints its result."""

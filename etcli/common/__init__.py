@@ -1,0 +1,1 @@
+"""What every room may use: errors with exit codes, atomic files, hashing, subprocesses, assets, templates."""

@@ -1,0 +1,1 @@
+"""What goes where on the device, and the sync that makes it so."""

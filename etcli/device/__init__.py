@@ -1,0 +1,1 @@
+"""Where it runs: the Device interface, adb, and the virtual device."""

@@ -1,0 +1,1 @@
+"""Export backends, one module each, chosen from a registry."""

@@ -1,0 +1,1 @@
+"""The network: chunk modules, rope, masks, caches, and reference decoding in eager PyTorch."""

@@ -1,0 +1,113 @@
+"""`bundle/manifest.json`: all that determines how a bundle behaves, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pydantic
+
+from etcli.manifests.base import FileEntry, Manifest, Part
+from etcli.manifests.model import ModelConfig
+
+
+class Shape(Part):
+    """One method's static shape: `tokens` per call (T) and `cache` length (C). Written `32t512c`."""
+
+    tokens: int = pydantic.Field(gt=0)
+    cache: int = pydantic.Field(gt=0)
+
+    def __str__(self) -> str:
+        return f"{self.tokens}t{self.cache}c"
+
+
+class TensorSpec(Part):
+    """One input or output of a method: its role, torch-style dtype name (`float32`) and static shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Method(Part):
+    """A method of a chunk's program, with every tensor in call order, and what it needs from the runner."""
+
+    name: str
+    shape: Shape
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    operators: tuple[str, ...] = pydantic.Field(description="operators outside delegates, as `aten::add.out`")
+    backends: tuple[str, ...] = pydantic.Field(description="delegate ids, as `XnnpackBackend`")
+
+
+class ChunkFile(FileEntry):
+    """A `.pte` file of a chunk, with the methods that it holds."""
+
+    methods: tuple[Method, ...]
+
+
+class Chunk(Part):
+    """A run of layers `first_layer .. first_layer + layers - 1`, executed as one program."""
+
+    index: int
+    first_layer: int
+    layers: int
+    files: tuple[ChunkFile, ...]
+
+
+class Embedding(FileEntry):
+    """Raw row-major `[rows, cols]` token embedding, little-endian, no header."""
+
+    dtype: Literal["float32", "float16"]
+    rows: int
+    cols: int
+
+
+class RopeTable(FileEntry):
+    """Raw float32 `[positions, 2, head_dim]`: for each position the cos row, then the sin row, each half written twice."""
+
+    positions: int
+
+
+class TokenizerFiles(FileEntry):
+    """The tokenizer, and the chat template beside it where the checkpoint has one."""
+
+    kind: Literal["hf"]
+    chat_template: FileEntry | None = None
+    bos_id: int | None = None
+
+
+class Versions(Part):
+    """Versions that determine the bytes of the bundle."""
+
+    etcli: str
+    executorch: str
+    torch: str
+    program: str = pydantic.Field(description="identifier in the .pte files, as `ET12`")
+
+
+class BundleManifest(Manifest):
+    """What the later stages need to know of a bundle. Every path is relative to the bundle's folder."""
+
+    name: str
+    recipe_sha256: str
+    inputs_sha256: str
+    versions: Versions
+    model: ModelConfig
+    backend: str
+    precision: str
+    layout: Literal["package", "separate"]
+    shapes: tuple[Shape, ...]
+    cache: Literal["shift", "ring"]
+    chunks: tuple[Chunk, ...]
+    embedding: Embedding
+    rope: RopeTable
+    tokenizer: TokenizerFiles
+    runner_config: FileEntry
+    platform: str | None = pydantic.Field(default=None, description="NPU platform id, None for CPU backends")
+    verified: bool = pydantic.Field(description="whether each chunk was compared with eager after export")
+
+    def files(self) -> tuple[FileEntry, ...]:
+        """Every file of the bundle except the manifest itself."""
+        chat = (self.tokenizer.chat_template,) if self.tokenizer.chat_template else ()
+        chunks = tuple(file for chunk in self.chunks for file in chunk.files)
+        return (*chunks, self.embedding, self.rope, self.tokenizer, *chat, self.runner_config)

@@ -1,0 +1,27 @@
+"""`.etcli-manifest.json` on the device: what etcli put there. Written last; untrusted when read back."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from etcli.manifests.base import FileEntry, Manifest
+
+
+class DeployedFile(FileEntry):
+    """A file below the deployment folder and its permission bits."""
+
+    executable: bool
+
+
+class DeploymentManifest(Manifest):
+    """One deployment. Its presence means that every listed file arrived whole."""
+
+    FILE: ClassVar[str] = ".etcli-manifest.json"
+
+    etcli: str
+    name: str
+    target: str
+    bundle_sha256: str
+    build_sha256: str
+    runner: str
+    files: tuple[DeployedFile, ...]

@@ -1,0 +1,33 @@
+"""`export-report.json`: how an export went. It stays on this machine and never determines behaviour."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from etcli.manifests.base import Manifest, Part
+
+
+class ChunkReport(Part):
+    """One chunk: worker wall seconds by step, its peak resident memory in bytes, and its error against eager."""
+
+    index: int
+    seconds: dict[str, float]
+    peak_memory_bytes: int
+    weights_bytes: int
+    max_abs_error: float | None
+    reused: bool
+
+
+class ExportReport(Manifest):
+    """Timings, memory and host facts of one export. `source_stamp` tells later whether the checkpoint was touched since."""
+
+    etcli: str
+    host: dict[str, Any]
+    source: str
+    source_path: str
+    source_stamp: dict[str, list[int]]
+    started: str
+    seconds: float
+    chunks: tuple[ChunkReport, ...]
+    unused_tensors: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()

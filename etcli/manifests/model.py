@@ -1,0 +1,52 @@
+"""The numbers that make a Llama-family network: read from a checkpoint, carried in the bundle."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pydantic
+
+from etcli.manifests.base import Part
+
+
+class RopeConfig(Part):
+    """Rotary embedding. `factor` and the fields after it apply to `linear` and `llama3` scaling as in Hugging Face configs."""
+
+    theta: float = pydantic.Field(gt=0)
+    kind: Literal["default", "linear", "llama3"] = "default"
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_context: int = 8192
+
+
+class ModelConfig(Part):
+    """A Llama-family network in Hugging Face terms.
+
+    `stop_ids` unites the end ids of every source in the checkpoint, `bos_id` is None where the tokenizer adds none.
+    """
+
+    architecture: str
+    hidden_size: int = pydantic.Field(gt=0)
+    intermediate_size: int = pydantic.Field(gt=0)
+    num_layers: int = pydantic.Field(gt=0)
+    num_heads: int = pydantic.Field(gt=0)
+    num_kv_heads: int = pydantic.Field(gt=0)
+    head_dim: int = pydantic.Field(gt=0)
+    vocab_size: int = pydantic.Field(gt=0)
+    context_length: int = pydantic.Field(gt=0)
+    rms_norm_eps: float = pydantic.Field(gt=0)
+    rope: RopeConfig
+    tied_embeddings: bool
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    bos_id: int | None = None
+    stop_ids: tuple[int, ...] = ()
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> ModelConfig:
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(f"{self.num_heads} query heads cannot share {self.num_kv_heads} KV heads")
+        if self.head_dim % 2:
+            raise ValueError(f"head dim {self.head_dim} is odd; rotary embedding needs pairs")
+        return self

@@ -1,0 +1,42 @@
+"""The record of one run on a device: tokens, timings, memory, and the device it was."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pydantic
+
+from etcli.manifests.base import Manifest, Part
+
+StopReason = Literal["stop_id", "max_new_tokens", "cache_full", "timeout", "interrupted"]
+
+
+class DeviceFacts(Part):
+    """The device as it describes itself. Rates from a device with `emulated` set say nothing of a phone."""
+
+    serial: str
+    model: str
+    soc: str
+    abi: str
+    os: str
+    emulated: bool
+
+
+class RunRecord(Manifest):
+    """One run. Ids are of the model's vocabulary; rates are tokens per second, None where no step was timed."""
+
+    name: str
+    runner: str
+    target: str
+    prompt: str
+    prompt_ids: tuple[int, ...]
+    tokens: tuple[int, ...] = pydantic.Field(description="generated ids, a stop id included")
+    text: str
+    stop_reason: StopReason
+    prefill_tokens_per_s: float | None
+    decode_tokens_per_s: float | None
+    time_to_first_token_s: float | None
+    load_s: float
+    peak_memory_bytes: int
+    threads: int | None
+    device: DeviceFacts

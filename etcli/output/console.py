@@ -1,0 +1,120 @@
+"""The one object through which stages speak to a person: steps, notes, warnings, progress, streamed text.
+
+It is handed down from the command line, never imported as a global, so quiet modes and tests replace it in one place.
+People's text goes to stdout, progress and notes to stderr; with `--json` everything goes to stderr and stdout stays free for the one document.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import rich.console
+import rich.markup
+import rich.progress
+import rich.table
+
+
+@dataclass(frozen=True)
+class Warn:
+    """A warning as it goes into the JSON document."""
+
+    code: str
+    message: str
+
+
+class Console:
+    """Speaks to a terminal, a log or nobody.
+
+    Args:
+        json: keep stdout free.
+        verbosity: -1 quiet (errors and results only), 0 normal, 1 with details.
+    """
+
+    def __init__(self, *, json: bool = False, verbosity: int = 0) -> None:
+        plain = bool(os.environ.get("NO_COLOR") or os.environ.get("CI"))
+        self.json = json
+        self.verbosity = verbosity
+        self.warnings: list[Warn] = []
+        self._out = rich.console.Console(
+            file=sys.stderr if json else sys.stdout, no_color=plain or None, highlight=False, soft_wrap=True
+        )
+        self._err = rich.console.Console(stderr=True, no_color=plain or None, highlight=False, soft_wrap=True)
+        self._live = self._err.is_terminal and not plain and verbosity >= 0
+
+    def print(self, text: str = "", *, style: str | None = None) -> None:
+        """A line of the result for a person."""
+        self._out.print(text, style=style, markup=False)
+
+    def write(self, text: str) -> None:
+        """Text of the model, as it is, without a line end; flushed at once. Control characters but tab and newline are shown escaped."""
+        safe = "".join(c if c in "\n\t" or c.isprintable() else repr(c)[1:-1] for c in text)
+        self._out.file.write(safe)
+        self._out.file.flush()
+
+    def note(self, text: str) -> None:
+        """A remark for a person; dropped when quiet."""
+        if self.verbosity >= 0:
+            self._err.print(text, markup=False, style="dim")
+
+    def detail(self, text: str) -> None:
+        """A remark shown only when verbose."""
+        if self.verbosity > 0:
+            self._err.print(text, markup=False, style="dim")
+
+    def warn(self, message: str, *, code: str) -> None:
+        """A warning: shown, and kept for the JSON document."""
+        self.warnings.append(Warn(code, message))
+        self._err.print(f"warning: {message}", markup=False, style="yellow")
+
+    @contextlib.contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        """A named step: announced as it starts, its time given as it ends."""
+        if self.verbosity >= 0:
+            self._err.print(f"==> {title}", markup=False, style="bold")
+        start = time.monotonic()
+        yield
+        self.detail(f"    {time.monotonic() - start:.1f} s")
+
+    @contextlib.contextmanager
+    def progress(self, title: str, total: float, *, bytes_: bool = False) -> Iterator[Callable[[float], None]]:
+        """A bar on a terminal, a line at the end elsewhere. Yields a function that takes how much more is done."""
+        if not self._live:
+            start = time.monotonic()
+            done = 0.0
+
+            def count(more: float) -> None:
+                nonlocal done
+                done += more
+
+            yield count
+            amount = f"{done / 1e6:.1f} MB" if bytes_ else f"{done:g}/{total:g}"
+            self.note(f"    {title}: {amount} in {time.monotonic() - start:.1f} s")
+            return
+        columns: list[rich.progress.ProgressColumn] = [
+            rich.progress.TextColumn("    {task.description}"),
+            rich.progress.BarColumn(),
+        ]
+        if bytes_:
+            columns += [rich.progress.DownloadColumn(), rich.progress.TransferSpeedColumn()]
+        else:
+            columns += [rich.progress.MofNCompleteColumn()]
+        columns += [rich.progress.TimeElapsedColumn(), rich.progress.TimeRemainingColumn()]
+        with rich.progress.Progress(*columns, console=self._err) as bar:
+            task = bar.add_task(title, total=total)
+            yield lambda more: bar.advance(task, more)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """A table of the result; columns whose every cell is a number or starts with a digit are right-aligned."""
+        table = rich.table.Table(title=title, title_justify="left", show_edge=False)
+        for index, name in enumerate(columns):
+            cells = [str(row[index]) for row in rows]
+            numeric = bool(cells) and all(cell[:1].isdigit() or cell in ("", "-") for cell in cells)
+            table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(rich.markup.escape(str(cell)) for cell in row))
+        self._out.print(table)

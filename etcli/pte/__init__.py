@@ -1,0 +1,1 @@
+""".pte files read without torch: methods, tensors, backends, operators, segments."""

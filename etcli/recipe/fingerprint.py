@@ -1,0 +1,35 @@
+"""What a stage read of the recipe, as a hash: an output made from other values is outdated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from etcli.common.hashing import value_sha256
+from etcli.recipe.schema import Recipe
+
+
+def cache_kind(recipe: Recipe) -> str:
+    """The KV cache contract that `export.cache` comes to. `auto` is `shift`."""
+    return "shift" if recipe.export.cache == "auto" else recipe.export.cache
+
+
+def export_fingerprint(recipe: Recipe) -> str:
+    """SHA-256 over the resolved values that export reads: `name`, `model`, `export` (with the derived cache) and `neuron`.
+
+    `export.python` is left out: it says where the worker runs, not what it writes.
+    """
+    values = recipe.model_dump(mode="json", include={"name", "model", "export", "neuron"})
+    values["export"]["cache"] = cache_kind(recipe)
+    del values["export"]["python"]
+    return value_sha256(values)
+
+
+def build_fingerprint(recipe: Recipe, target: str) -> str:
+    """SHA-256 over what a build of `target` reads: name, `build` but its `target` key, the runner kind, export's backend and precision."""
+    values: dict[str, Any] = recipe.model_dump(mode="json", include={"name", "build"})
+    del values["build"]["target"]
+    values["target"] = target
+    values["runner"] = recipe.run.runner
+    values["backend"] = recipe.export.backend
+    values["precision"] = recipe.export.precision
+    return value_sha256(values)

@@ -1,0 +1,47 @@
+"""A recipe together with where it came from, so that later stages can point at the line that asked for something."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from etcli.recipe.schema import Recipe
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a key was written: a file (or `--set`, then `file` is None), line and column from 1."""
+
+    file: Path | None
+    line: int | None
+    column: int | None
+
+
+@dataclass(frozen=True)
+class LoadedRecipe:
+    """`recipe` is resolved (extends merged, `--set` applied, variables expanded); `document` is the same as plain values with `${VAR}` unexpanded.
+
+    `origins` maps a dotted key to where it was written; a default has none. `base` is the folder that relative paths start from.
+    """
+
+    recipe: Recipe
+    path: Path
+    base: Path
+    document: Mapping[str, Any]
+    origins: Mapping[str, Location] = field(default_factory=dict)
+
+    def location(self, key: str) -> Location:
+        """Where `key` (dotted) or its nearest written parent stands; the recipe file itself for a default."""
+        words = key.split(".")
+        while words:
+            found = self.origins.get(".".join(words))
+            if found is not None:
+                return found
+            words.pop()
+        return Location(self.path, None, None)
+
+    def resolve_path(self, text: str) -> Path:
+        """`text` as an absolute path: relative ones start at the recipe's folder, `~` is the home folder."""
+        return (self.base / Path(text).expanduser()).absolute()

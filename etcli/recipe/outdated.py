@@ -1,0 +1,67 @@
+"""Whether an earlier stage's output still fits the recipe: what later stages ask before they use it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from etcli.common.errors import Problem, StaleError
+from etcli.common.files import stamp
+from etcli.manifests.build import BuildManifest
+from etcli.manifests.bundle import BundleManifest
+from etcli.manifests.export_report import ExportReport
+from etcli.recipe.fingerprint import build_fingerprint, export_fingerprint
+from etcli.recipe.loaded import LoadedRecipe
+
+MANIFEST = "manifest.json"
+REPORT = "export-report.json"
+
+
+def bundle_outdated(loaded: LoadedRecipe, manifest: BundleManifest, folder: Path) -> str | None:
+    """Why the bundle in `folder` no longer fits the recipe, or None.
+
+    The source's size and time are compared where the bundle still has its export report, which a bundle from elsewhere may not.
+    """
+    if manifest.recipe_sha256 != export_fingerprint(loaded.recipe):
+        return "the recipe's model, export or neuron values have changed since"
+    try:
+        report = ExportReport.read(folder / REPORT)
+    except FileNotFoundError:
+        return None
+    if stamp(Path(report.source_path)) != report.source_stamp:
+        return f"the checkpoint {report.source_path} has changed since"
+    return None
+
+
+def build_outdated(loaded: LoadedRecipe, manifest: BuildManifest) -> str | None:
+    """Why a build no longer fits the recipe, or None."""
+    if manifest.recipe_sha256 != build_fingerprint(loaded.recipe, manifest.target):
+        return "the recipe's build values have changed since"
+    return None
+
+
+def read_bundle(loaded: LoadedRecipe, folder: Path, *, command: str = "etcli export") -> BundleManifest:
+    """The manifest of the bundle in `folder`.
+
+    Raises:
+        StaleError: there is none, or it is not valid; the hint is `command` with the recipe's name.
+    """
+    try:
+        return BundleManifest.read(folder / MANIFEST, error=StaleError)
+    except FileNotFoundError:
+        raise StaleError(
+            f"there is no bundle in {folder}", code="bundle.missing", hint=f"Run: {command} {recipe_argument(loaded)}"
+        ) from None
+
+
+def recipe_argument(loaded: LoadedRecipe) -> str:
+    """How a user would name this recipe on the command line."""
+    return str(loaded.path)
+
+
+def stale_problem(what: str, why: str, command: str) -> Problem:
+    """The problem of an outdated `what`, with the command that renews it."""
+    return StaleError.problem(
+        f"the {what} is outdated: {why}",
+        code=f"{what.split()[0]}.outdated",
+        hint=f"Run: {command} (or add --stale-ok to use it as it is)",
+    )

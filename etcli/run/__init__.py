@@ -1,0 +1,1 @@
+"""The runner's command line, its output as events, failures explained."""

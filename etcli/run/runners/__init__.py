@@ -1,0 +1,1 @@
+"""Runner kinds, one module each, chosen from a registry."""

@@ -1,0 +1,1 @@
+"""The YAML facts under toolchains/ as typed objects."""

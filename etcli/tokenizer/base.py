@@ -1,0 +1,58 @@
+"""The Tokenizer interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+
+class TextStream(Protocol):
+    """Turns ids into text as they come, holding back bytes that do not yet make a whole character."""
+
+    def push(self, token: int) -> str:
+        """The text that `token` completes, possibly empty."""
+
+    def finish(self) -> str:
+        """What is left, with a replacement character for a broken end."""
+
+
+class Tokenizer(Protocol):
+    """A tokenizer of any kind. Ids are of the model's vocabulary."""
+
+    @property
+    def kind(self) -> str:
+        """How it was told: `hf`."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, added tokens included."""
+
+    @property
+    def bos_id(self) -> int | None:
+        """The id put before a plain text, or None where the tokenizer adds none."""
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """Ids that end an answer as far as the tokenizer's own files tell."""
+
+    @property
+    def chat_template(self) -> str | None:
+        """The model's Jinja chat template: an untrusted program, rendered by `tokenizer/chat.py` alone."""
+
+    def encode(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
+        """Ids of `text`.
+
+        Args:
+            special: whether text such as `<|im_start|>` stands for its token (rendered templates) or for its letters (a user's words).
+            bos: whether to put `bos_id` first, where there is one and `text` does not already start with it.
+        """
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of `tokens`, special tokens left out."""
+
+    def stream(self) -> TextStream:
+        """A fresh streaming decoder."""
+
+    def save(self, folder: Path) -> tuple[Path, Path | None]:
+        """Write the tokenizer into `folder` and return its path and the chat template's, if any. Equal tokenizers give equal bytes."""

@@ -1,0 +1,1 @@
+"""Outside tools, found and verified or explained: compilers, ExecuTorch, CMake, ELF reading."""

@@ -1,0 +1,1 @@
+"""Verbs that use several stages or look across them: smoke, doctor, inspect, bench."""
