@@ -1,0 +1,114 @@
+"""The platforms that a runner can be built for, from `toolchains/targets.yaml`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
+
+import pydantic
+
+from etcli.tables.reading import Row, Table, read_table
+
+
+class Compiler(Row):
+    """Programs to look for on PATH, best first; `apt` is the Debian and Ubuntu package that brings the first."""
+
+    c: tuple[str, ...] = pydantic.Field(strict=False)
+    cxx: tuple[str, ...] = pydantic.Field(strict=False)
+    apt: str | None
+
+
+class CMakeFacts(Row):
+    """CMAKE_SYSTEM_NAME and CMAKE_SYSTEM_PROCESSOR; `cross` is whether a toolchain file has to set them."""
+
+    system_name: str
+    system_processor: str
+    cross: bool
+
+
+class Emulator(Row):
+    """How programs of this target run on a machine of another kind: a user-mode qemu and its default `-cpu`."""
+
+    program: str
+    apt: str
+    cpu: str
+
+
+class ExecutorchFacts(Row):
+    """Where the C++ ExecuTorch of this target comes from when the recipe says `auto`.
+
+    `installed`: the wheel in this Python's site-packages; `wheel`: the same release's wheel for `wheel_platform`, downloaded;
+    `provided`: a checkout or prefix that the user brings.
+    """
+
+    auto: Literal["installed", "wheel", "provided"]
+    wheel_platform: str | None
+
+    @pydantic.model_validator(mode="after")
+    def _wheel_has_platform(self) -> ExecutorchFacts:
+        if (self.auto == "wheel") != (self.wheel_platform is not None):
+            raise ValueError("wheel_platform goes with auto: wheel, and only with it")
+        return self
+
+
+class Target(Row):
+    """One platform.
+
+    `machine` is the ELF e_machine as pyelftools names it, `abi` Android's name of the instruction set (what `ro.product.cpu.abilist`
+    holds), `interpreter` the program interpreter (PT_INTERP) of its dynamic executables. `system_libraries` are on every device of
+    the target and never deployed. `min_load_alignment` is in bytes and holds for each PT_LOAD segment of everything staged.
+    `supported` is whether this etcli can build it; the others are described for the verbs that read their files.
+    """
+
+    name: str
+    title: str
+    supported: bool
+    system: Literal["linux", "android"]
+    triple: str
+    abi: Literal["x86_64", "arm64-v8a"]
+    machine: Literal["EM_X86_64", "EM_AARCH64"]
+    interpreter: str
+    sysroot: str | None = pydantic.Field(description="where the cross compiler's libraries and loader stand, if not /")
+    compiler: Compiler
+    cmake: CMakeFacts
+    emulator: Emulator | None
+    executorch: ExecutorchFacts
+    compile_flags: tuple[str, ...] = pydantic.Field(strict=False)
+    link_flags: tuple[str, ...] = pydantic.Field(strict=False)
+    system_libraries: tuple[str, ...] = pydantic.Field(strict=False)
+    min_load_alignment: int = pydantic.Field(gt=0)
+    api_level: int | None = pydantic.Field(description="Android API level built for by default")
+
+    @pydantic.field_validator("min_load_alignment")
+    @classmethod
+    def _power_of_two(cls, value: int) -> int:
+        if value & (value - 1):
+            raise ValueError("an alignment is a power of two")
+        return value
+
+    def is_system_library(self, soname: str) -> bool:
+        """Whether every device of this target has the library, so that it need not be deployed."""
+        return soname in self.system_libraries
+
+
+class _Targets(Table):
+    targets: tuple[Target, ...] = pydantic.Field(strict=False, min_length=1)
+
+    @pydantic.model_validator(mode="after")
+    def _unique(self) -> _Targets:
+        names = [target.name for target in self.targets]
+        if len(set(names)) != len(names):
+            raise ValueError(f"a target is named twice: {', '.join(names)}")
+        return self
+
+
+@functools.lru_cache(maxsize=1)
+def load_targets() -> Mapping[str, Target]:
+    """Every described target by name, in the order of the file.
+
+    Raises:
+        ToolError: the table is missing or invalid (see `read_table`).
+    """
+    return MappingProxyType({target.name: target for target in read_table("targets.yaml", _Targets).targets})
