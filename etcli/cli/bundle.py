@@ -1,0 +1,52 @@
+"""`etcli bundle`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from etcli.cli.invocation import Invocation, plain_command, recipe_command
+
+
+@click.group("bundle")
+def command() -> None:
+    """A bundle as one archive to carry to another machine, and its hashes checked."""
+
+
+@recipe_command("bundle pack")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The archive; by default NAME.bundle.zip.")
+def pack_command(invocation: Invocation, output: Path | None) -> None:
+    """Pack the recipe's bundle into one archive, after checking its hashes."""
+    from etcli.verbs.archive import pack
+
+    result = pack(invocation.workspace.bundle, output, invocation.loaded.recipe.name, invocation.console)
+    invocation.console.print(f"{result.archive}  {result.size / 1e6:.1f} MB, {result.files} files")
+    invocation.finish(result)
+
+
+@plain_command("bundle unpack")
+@click.argument("archive", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+def unpack_command(invocation: Invocation, archive: Path, folder: Path) -> None:
+    """Unpack ARCHIVE into the new FOLDER; members stay inside it, and every hash is checked."""
+    from etcli.verbs.archive import unpack
+
+    result = unpack(archive, folder, invocation.console)
+    invocation.console.print(f"{folder}  {result.files} files, every hash right")
+    invocation.finish(result)
+
+
+@plain_command("bundle verify")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+def verify_command(invocation: Invocation, folder: Path) -> None:
+    """Check every file of the bundle in FOLDER against its manifest."""
+    from etcli.verbs.archive import verify
+
+    result = verify(folder, invocation.console)
+    invocation.console.print(f"{folder}  {result.files} files, every hash right")
+    invocation.finish(result)
+
+
+for _sub in (pack_command, unpack_command, verify_command):
+    command.add_command(_sub)

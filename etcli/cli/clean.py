@@ -1,0 +1,22 @@
+"""`etcli clean`."""
+
+from __future__ import annotations
+
+import click
+
+from etcli.cli.invocation import Invocation, device_options, recipe_command
+
+
+@recipe_command("clean", short_help="Remove what a recipe left in the workspace, or on the device.")
+@device_options
+@click.option("--on-device", is_flag=True, help="Remove the deployment on the device instead.")
+def command(invocation: Invocation, on_device: bool) -> None:
+    """Remove what this recipe left in the workspace, or with --on-device its deployment there. Nothing else is touched."""
+    from etcli.verbs.clean import clean_device, clean_workspace
+
+    if on_device:
+        result = clean_device(invocation.loaded, invocation.device(), invocation.console)
+    else:
+        result = clean_workspace(invocation.workspace)
+    invocation.console.print(f"removed {result.files} files from {result.place}")
+    invocation.finish(result)

@@ -1,0 +1,61 @@
+"""`etcli device`."""
+
+from __future__ import annotations
+
+import click
+
+from etcli.cli import show
+from etcli.cli.invocation import Invocation, device_options, plain_command
+
+
+@click.group("device")
+def command() -> None:
+    """List, show, start and stop devices; `start` and `stop` manage virtual ones."""
+
+
+@plain_command("device list")
+def list_command(invocation: Invocation) -> None:
+    """Every device that adb knows, and every virtual one of ours."""
+    from etcli.verbs.devices import list_devices
+
+    result = list_devices()
+    show.devices(invocation.console, result)
+    invocation.finish(result)
+
+
+@plain_command("device info")
+@device_options
+def info_command(invocation: Invocation) -> None:
+    """The device's facts: model, SoC, ABIs, system, storage and memory, and the targets that fit it."""
+    from etcli.verbs.devices import device_info
+
+    result = device_info(invocation.device())
+    show.device(invocation.console, result)
+    invocation.finish(result)
+
+
+@plain_command("device start")
+@click.option("--arch", type=click.Choice(["aarch64", "x86_64"]), default="aarch64", show_default=True, help="Its processor.")
+@click.option("--set-prop", "props", multiple=True, metavar="K=V", help="A property of the device (repeatable).")
+def start_command(invocation: Invocation, arch: str, props: tuple[str, ...]) -> None:
+    """Start a virtual device, or find it running, and connect adb to it."""
+    from etcli.verbs.devices import start_virtual
+
+    result = start_virtual(arch, props, invocation.console)
+    invocation.console.print(f"{result.serial}  virtual {result.arch} (adb -s {result.serial} shell)")
+    invocation.finish(result)
+
+
+@plain_command("device stop")
+@click.option("--arch", type=click.Choice(["aarch64", "x86_64"]), help="Only this one; by default every virtual device.")
+def stop_command(invocation: Invocation, arch: str | None) -> None:
+    """Stop virtual devices. Their files stay until `etcli clean --on-device` or the next start."""
+    from etcli.verbs.devices import stop_virtual
+
+    stopped = stop_virtual(arch, invocation.console)
+    invocation.console.print(f"stopped: {', '.join(stopped)}" if stopped else "no virtual device was running")
+    invocation.finish({"stopped": stopped})
+
+
+for _sub in (list_command, info_command, start_command, stop_command):
+    command.add_command(_sub)

@@ -1,0 +1,29 @@
+"""`etcli export`."""
+
+from __future__ import annotations
+
+import click
+
+from etcli.cli.invocation import Invocation, recipe_command
+from etcli.cli.values import NumberList
+from etcli.cli import show
+
+
+@recipe_command("export", short_help="Turn the checkpoint into a bundle of .pte chunks.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Chunks at once; by default as cores and memory allow.")
+@click.option("--only-chunks", type=NumberList(), metavar="LIST", help="Only these chunks, as 0,2-4; they are kept for the next export.")
+@click.option("--force", is_flag=True, help="Export again even where everything is current.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and write nothing.")
+def command(
+    invocation: Invocation, jobs: int | None, only_chunks: tuple[int, ...] | None, force: bool, dry_run: bool
+) -> None:
+    """Turn the checkpoint into a bundle: .pte chunks, embedding, rope table, tokenizer and manifest.
+
+    Finished chunks are kept, so an interrupted export goes on where it was.
+    """
+    from etcli.export.stage import ExportOptions, export
+
+    options = ExportOptions(jobs=jobs, only_chunks=only_chunks, force=force, dry_run=dry_run)
+    result = export(invocation.supported, invocation.workspace, options, invocation.console)
+    show.exported(invocation.console, result)
+    invocation.finish(result)

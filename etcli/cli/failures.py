@@ -1,0 +1,94 @@
+"""Whatever a verb raised, as messages on stderr or one JSON document, and an exit code."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from etcli.common.errors import EtcliError, ExitCode, Problem
+from etcli.common.workspace import cache_dir
+
+
+def report(error: BaseException, words: Sequence[str]) -> int:
+    """Show `error` the way the command line asked for (`--json`, `-v`), and return the process's exit code."""
+    problems = problems_of(error, words)
+    code = int(min(problem.exit_code for problem in problems))
+    if "--json" in words:
+        from etcli.output.document import document
+
+        # the console of the verb, if it got that far, holds the warnings that came before the failure
+        warnings = getattr(error, "etcli_warnings", ())
+        print(
+            document(
+                command_name(words),
+                exit_code=code,
+                result=getattr(error, "etcli_result", None),
+                warnings=warnings,
+                problems=problems,
+            )
+        )
+    else:
+        for problem in problems:
+            show(problem)
+    if code == ExitCode.FAULT and any(word in ("-v", "-vv", "--verbose") for word in words):
+        traceback.print_exception(error)
+    return code
+
+
+def show(problem: Problem) -> None:
+    """One problem on stderr: what, where, what to do."""
+    colour = sys.stderr.isatty() and not _plain()
+    head = "\033[1;31merror:\033[0m" if colour else "error:"
+    place = f"{problem.place}: " if problem.file is not None else ""
+    print(f"{head} {place}{problem.message}", file=sys.stderr)
+    if problem.hint:
+        print("\n".join(f"       {line}" for line in problem.hint.splitlines()), file=sys.stderr)
+
+
+def problems_of(error: BaseException, words: Sequence[str]) -> tuple[Problem, ...]:
+    """`error` as problems. An exception that nobody expected becomes a fault of ours, with a crash file."""
+    if isinstance(error, EtcliError):
+        return error.problems
+    if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
+        return (Problem("interrupted", "interrupted", exit_code=ExitCode.INTERRUPTED),)
+    if isinstance(error, click.ClickException):
+        hint = None
+        context = getattr(error, "ctx", None)
+        if context is not None:
+            hint = f"Try: {context.command_path} --help"
+        return (Problem("usage", error.format_message(), hint=hint, exit_code=ExitCode.USAGE),)
+    crash = _write_crash(error, words)
+    hint = f"The details are in {crash}; please report them." if crash else "Run it again with -v for the details."
+    return (Problem("internal", f"a fault in etcli: {type(error).__name__}: {error}", hint=hint),)
+
+
+def command_name(words: Sequence[str]) -> str:
+    """The verb (and sub-command) that `words` call, for the JSON document."""
+    from etcli.cli.main import VERBS
+
+    names = [word for word in words if not word.startswith("-")]
+    if not names or names[0] not in VERBS:
+        return ""
+    return " ".join(names[:2]) if names[0] in ("device", "bundle", "recipe") and len(names) > 1 else names[0]
+
+
+def _write_crash(error: BaseException, words: Sequence[str]) -> Path | None:
+    path = cache_dir() / "crashes" / f"etcli-{time.strftime('%Y%m%d-%H%M%S')}.txt"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = "".join(traceback.format_exception(error))
+        path.write_text(f"etcli {' '.join(words)}\n{sys.version}\n\n{text}", encoding="utf-8")
+    except OSError:
+        return None
+    return path
+
+
+def _plain() -> bool:
+    import os
+
+    return bool(os.environ.get("NO_COLOR") or os.environ.get("CI"))

@@ -1,0 +1,191 @@
+"""What every verb shares: the common options, and the object that carries their values to the verb."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from etcli.output.console import Console
+from etcli.output.document import document
+
+if TYPE_CHECKING:
+    from etcli.common.workspace import Workspace
+    from etcli.device.base import Device
+    from etcli.recipe.loaded import LoadedRecipe
+
+Verb = Callable[..., Any]
+
+
+@dataclass
+class Invocation:
+    """One call of a verb. `serial` and `virtual` are set only for verbs that mean a device."""
+
+    command: str
+    console: Console
+    json: bool
+    recipe: str | None = None
+    sets: tuple[str, ...] = ()
+    workspace_root: Path = Path(".etcli")
+    serial: str | None = None
+    virtual: str | None = None
+
+    @functools.cached_property
+    def loaded(self) -> LoadedRecipe:
+        """The recipe, read and checked.
+
+        Raises:
+            RecipeError: with every problem of it.
+        """
+        from etcli.recipe.loader import load
+
+        return load(self.recipe, self.sets)
+
+    @functools.cached_property
+    def supported(self) -> LoadedRecipe:
+        """The recipe, refused where it asks for something the product does not support yet."""
+        from etcli.common.errors import RecipeError
+        from etcli.recipe.support import unsupported
+
+        problems = unsupported(self.loaded)
+        if problems:
+            raise RecipeError.many(problems)
+        return self.loaded
+
+    @property
+    def workspace(self) -> Workspace:
+        """The recipe's folders."""
+        from etcli.common.workspace import Workspace
+
+        return Workspace(self.workspace_root.absolute(), self.loaded.recipe.name)
+
+    @property
+    def device_chosen(self) -> bool:
+        """Whether the user named a device."""
+        return bool(self.serial or self.virtual)
+
+    def device(self) -> Device:
+        """The device that is meant, connected.
+
+        Raises:
+            DeviceError: none, several, or one that cannot be used.
+        """
+        from etcli.device.select import select_device
+
+        return select_device(serial=self.serial, virtual=self.virtual, console=self.console)
+
+    def finish(self, result: Any) -> None:
+        """Print the result's JSON document, where it was asked for."""
+        if self.json:
+            print(document(self.command, exit_code=0, result=result, warnings=self.console.warnings))
+
+
+def _output_options(function: Verb) -> Verb:
+    for option in reversed(
+        (
+            click.option(
+                "--json", "as_json", is_flag=True, help="One JSON document on stdout, everything else on stderr."
+            ),
+            click.option("-v", "--verbose", count=True, help="More detail."),
+            click.option("-q", "--quiet", is_flag=True, help="Results and errors only."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def _call(name: str, function: Verb, values: dict[str, Any]) -> Any:
+    as_json = values.pop("as_json")
+    verbosity = -1 if values.pop("quiet") else values.pop("verbose", 0)
+    values.pop("verbose", None)
+    invocation = Invocation(name, Console(json=as_json, verbosity=verbosity), as_json)
+    if "recipe" in values:
+        invocation.recipe = values.pop("recipe")
+        invocation.sets = values.pop("sets")
+        invocation.workspace_root = values.pop("workspace_root")
+    if "serial" in values:
+        invocation.serial = values.pop("serial")
+        invocation.virtual = values.pop("virtual")
+        if invocation.serial and invocation.virtual:
+            raise click.UsageError("--serial and --device virtual exclude each other")
+    try:
+        return function(invocation, **values)
+    except BaseException as error:
+        error.etcli_warnings = tuple(invocation.console.warnings)  # type: ignore[attr-defined]
+        raise
+
+
+def plain_command(name: str, **settings: Any) -> Callable[[Verb], click.Command]:
+    """A command without a recipe; `name` as typed, with a space for a sub-command."""
+
+    def decorate(function: Verb) -> click.Command:
+        @functools.wraps(function)
+        def wrapper(**values: Any) -> Any:
+            return _call(name, function, values)
+
+        return click.command(name.split()[-1], **settings)(_output_options(wrapper))
+
+    return decorate
+
+
+def recipe_command(name: str, **settings: Any) -> Callable[[Verb], click.Command]:
+    """A command with a RECIPE argument, `--set` and `--workspace`."""
+    prefix = "ETCLI_" + name.upper().replace(" ", "_")
+
+    def decorate(function: Verb) -> click.Command:
+        @functools.wraps(function)
+        def wrapper(**values: Any) -> Any:
+            return _call(name, function, values)
+
+        wrapped = _output_options(wrapper)
+        for option in (
+            click.option(
+                "--workspace",
+                "workspace_root",
+                type=click.Path(file_okay=False, path_type=Path),
+                default=Path(".etcli"),
+                show_default=True,
+                envvar=[f"{prefix}_WORKSPACE", "ETCLI_WORKSPACE"],
+                help="Where the stages leave their folders.",
+            ),
+            click.option(
+                "--set",
+                "sets",
+                multiple=True,
+                metavar="KEY.SUB=VALUE",
+                envvar=f"{prefix}_SET",
+                help="Change a recipe value (repeatable).",
+            ),
+            click.argument("recipe", required=False, envvar="ETCLI_RECIPE"),
+        ):
+            wrapped = option(wrapped)
+        return click.command(name.split()[-1], **settings)(wrapped)
+
+    return decorate
+
+
+def device_options(function: Verb) -> Verb:
+    """`-s/--serial` and `--device virtual[:ARCH]`."""
+    function = click.option(
+        "--device",
+        "virtual",
+        metavar="virtual[:aarch64|x86_64]",
+        help="A virtual device, started if needed.",
+    )(function)
+    return click.option(
+        "-s", "--serial", metavar="SERIAL", help="The device's adb serial (ANDROID_SERIAL is honoured)."
+    )(function)
+
+
+def target_option(function: Verb) -> Verb:
+    """`--target`."""
+    return click.option("--target", metavar="TARGET", help="host, linux-aarch64 or android.")(function)
+
+
+def stale_option(function: Verb) -> Verb:
+    """`--stale-ok`."""
+    return click.option("--stale-ok", is_flag=True, help="Use an outdated bundle or build, with a warning.")(function)

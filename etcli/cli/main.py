@@ -1,0 +1,116 @@
+"""The console script: finds the verb, runs it, and turns whatever happens into one message and the right exit code.
+
+Verbs are imported only when they are called, so `etcli --help` costs little more than starting Python.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from etcli.cli import failures
+
+# verb -> help line shown by `etcli --help`; each lives in `etcli/cli/<verb>.py` as `command`.
+VERBS = {
+    "validate": "Check recipe and checkpoint from headers alone; report every problem at once.",
+    "doctor": "Show what this recipe needs on this machine and device, and how to get it.",
+    "export": "Turn the checkpoint into a bundle of .pte chunks.",
+    "build": "Render and compile the runner for a target, and audit the result.",
+    "deploy": "Put bundle and binaries on the device, sending only what differs.",
+    "run": "Run the Llama runner on the device and stream the answer.",
+    "smoke": "All four stages, then compare the device's tokens with the eager reference.",
+    "bench": "Measure prefill and decode speed, load time and peak memory.",
+    "inspect": "Look into a .pte, a bundle, an ELF file or a checkpoint.",
+    "device": "List, show, start and stop devices.",
+    "bundle": "Pack, unpack and verify bundles.",
+    "recipe": "List, show and start recipes.",
+    "clean": "Remove what a recipe left in the workspace, or on the device.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The verbs, in the order of the pipeline."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb's command, or None."""
+        if cmd_name not in VERBS:
+            return None
+        command = importlib.import_module(f"etcli.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)  # noqa: S101 - our own modules
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of verbs, without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Like click's, with a suggestion for a verb mistyped."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            close = difflib.get_close_matches(args[0], VERBS, n=1) if args else []
+            if close:
+                raise click.UsageError(f"no such command {args[0]!r}; did you mean {close[0]!r}?", ctx) from None
+            raise error
+
+
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"auto_envvar_prefix": "ETCLI", "help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.option("--version", is_flag=True, help="Print the version; with --json, every version that matters.")
+@click.option("--json", "as_json", is_flag=True, help="With --version: one JSON document.")
+@click.pass_context
+def cli(ctx: click.Context, version: bool, as_json: bool) -> None:
+    """From a Llama checkpoint to tokens on an Android phone, from one YAML recipe.
+
+    RECIPE is optional everywhere: a path, or the name of a built-in recipe. Without it: $ETCLI_RECIPE, then ./etcli.yaml, then
+    the built-in smollm2-135m.
+    """
+    if version:
+        from etcli.cli.version import print_version
+
+        print_version(as_json=as_json)
+        ctx.exit(0)
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+        ctx.exit(0)
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
+    """SIGTERM takes the same way out as Ctrl-C, so that children end and half-written files go."""
+    raise KeyboardInterrupt
+
+
+def main(argv: list[str] | None = None) -> NoReturn:
+    """Run etcli and exit."""
+    words = sys.argv[1:] if argv is None else argv
+    signal.signal(signal.SIGTERM, _terminate)
+    code: Any = 0
+    try:
+        code = cli.main(args=words, prog_name="etcli", standalone_mode=False) or 0
+    except click.exceptions.Exit as stop:
+        code = stop.exit_code
+    except BrokenPipeError:
+        # the reader of our output has gone; nothing more to say, and nothing to flush at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except BaseException as error:
+        code = failures.report(error, words)
+    sys.exit(code)

@@ -1,0 +1,65 @@
+"""`etcli recipe`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from etcli.cli import show
+from etcli.cli.invocation import Invocation, plain_command, recipe_command
+
+
+@click.group("recipe")
+def command() -> None:
+    """Built-in recipes, the resolved recipe, the JSON schema, a starter file."""
+
+
+@plain_command("recipe list")
+def list_command(invocation: Invocation) -> None:
+    """The built-in recipes, and what each needs that etcli cannot bring."""
+    from etcli.recipe.builtin import builtin_recipes
+
+    recipes = builtin_recipes()
+    show.recipes(invocation.console, recipes)
+    invocation.finish({"recipes": recipes})
+
+
+@recipe_command("recipe show")
+def show_command(invocation: Invocation) -> None:
+    """The resolved recipe: `extends` merged, --set applied, defaults filled in, variables as written."""
+    from etcli.recipe.resolved import resolved_document, resolved_text
+
+    loaded = invocation.loaded
+    if not invocation.json:
+        invocation.console.print(resolved_text(loaded).rstrip("\n"))
+    invocation.finish({"path": loaded.path, "recipe": resolved_document(loaded)})
+
+
+@plain_command("recipe schema")
+def schema_command(invocation: Invocation) -> None:
+    """The JSON schema of recipes, for editors."""
+    from etcli.recipe.jsonschema import json_schema
+
+    schema = json_schema()
+    if not invocation.json:
+        invocation.console.print(json.dumps(schema, indent=2))
+    invocation.finish(schema)
+
+
+@plain_command("recipe new")
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path), default=Path("etcli.yaml"))
+@click.option("--name", help="The recipe's name; by default from the folder.")
+@click.option("--source", help="The checkpoint; by default the built-in one.")
+def new_command(invocation: Invocation, path: Path, name: str | None, source: str | None) -> None:
+    """Write a commented starter recipe to PATH (etcli.yaml); an existing file is left alone."""
+    from etcli.recipe.starter import write_starter
+
+    written = write_starter(path, name=name, source=source)
+    invocation.console.print(f"{written}: edit it, then run: etcli validate {written}")
+    invocation.finish({"path": written})
+
+
+for _sub in (list_command, show_command, schema_command, new_command):
+    command.add_command(_sub)

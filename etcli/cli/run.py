@@ -1,0 +1,50 @@
+"""`etcli run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from etcli.cli import show
+from etcli.cli.invocation import Invocation, device_options, recipe_command, stale_option, target_option
+from etcli.cli.values import prompt_text
+
+
+@recipe_command("run", short_help="Run the Llama runner on the device and stream the answer.")
+@target_option
+@device_options
+@click.option("--prompt", metavar="TEXT", help="What to ask; by default the recipe's run.prompt.")
+@click.option("--prompt-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file that holds it, UTF-8.")
+@click.option("--max-new-tokens", type=click.IntRange(min=1), metavar="N", help="Upper bound of generated tokens.")
+@click.option("--no-chat", is_flag=True, help="The prompt as it is, without the model's chat template.")
+@click.option("--runner-binary", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A runner of your own for this run.")
+@click.option("--force", is_flag=True, help="Run although the bundle's platform is not the device's.")
+@stale_option
+def command(
+    invocation: Invocation,
+    target: str | None,
+    prompt: str | None,
+    prompt_file: Path | None,
+    max_new_tokens: int | None,
+    no_chat: bool,
+    runner_binary: Path | None,
+    force: bool,
+    stale_ok: bool,
+) -> None:
+    """Run what was deployed: encode the prompt, stream the answer, report tokens, speed and memory."""
+    from etcli.run.stage import RunOptions, run
+
+    options = RunOptions(
+        prompt=prompt_text(prompt, prompt_file),
+        max_new_tokens=max_new_tokens,
+        chat=False if no_chat else None,
+        runner_binary=runner_binary,
+        target=target,
+        stale_ok=stale_ok,
+        force=force,
+    )
+    loaded, workspace = invocation.supported, invocation.workspace
+    record = run(loaded, workspace, invocation.device(), options, invocation.console)
+    show.ran(invocation.console, record)
+    invocation.finish(record)

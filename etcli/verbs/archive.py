@@ -1,0 +1,190 @@
+"""A bundle as one archive to carry to another machine, and a bundle's hashes checked.
+
+The archive is a plain zip: `.pte` chunks barely compress, so members are stored, except the small texts.
+"""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from etcli.common.errors import DeployError, Problems, UsageError
+from etcli.common.files import atomic_writer, check_relative, remove_tree
+from etcli.common.hashing import file_sha256
+from etcli.manifests.base import FileEntry
+from etcli.manifests.bundle import BundleManifest
+from etcli.output.console import Console
+from etcli.recipe.outdated import MANIFEST
+
+_TIME = (1980, 1, 1, 0, 0, 0)  # a fixed member time: equal bundles give equal archives
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Archived:
+    """What was packed, unpacked or verified. `size` is the archive's, in bytes, 0 where there is none."""
+
+    folder: Path
+    files: int
+    bytes: int
+    archive: Path | None = None
+    size: int = 0
+
+
+def verify(folder: Path, console: Console) -> Archived:
+    """Check every file of a bundle against its manifest, hashes included.
+
+    Raises:
+        EtcliError: exit 2 where there is no bundle, exit 8 with every file that is missing or differs.
+    """
+    manifest = _manifest(folder)
+    problems = Problems()
+    files = manifest.files()
+    with console.progress("verify", sum(entry.size for entry in files), bytes_=True) as advance:
+        for entry in files:
+            problem = _check(folder, entry, advance)
+            if problem is not None:
+                problems.add(DeployError.problem(problem, code="bundle.damaged", hint=_AGAIN, file=folder / entry.path))
+    problems.raise_if_any()
+    return Archived(folder=folder, files=len(files) + 1, bytes=sum(entry.size for entry in files))
+
+
+_AGAIN = "Export it again, or copy it again from where it was whole."
+
+
+def pack(folder: Path, output: Path | None, name: str, console: Console) -> Archived:
+    """Pack a verified bundle (with its export report and reference files, where it has them) into `output`.
+
+    Raises:
+        EtcliError: as `verify`.
+    """
+    verify(folder, console)
+    archive = output or Path(f"{name}.bundle.zip")
+    members = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    with (
+        console.progress("pack", sum(path.stat().st_size for path in members), bytes_=True) as advance,
+        atomic_writer(archive) as file,
+        zipfile.ZipFile(file, "w") as target,
+    ):
+        for path in members:
+            info = zipfile.ZipInfo(path.relative_to(folder).as_posix(), _TIME)
+            info.external_attr = 0o644 << 16
+            info.compress_type = zipfile.ZIP_DEFLATED if path.suffix in (".json", ".cfg", ".jinja") else zipfile.ZIP_STORED
+            with path.open("rb") as source, target.open(info, "w", force_zip64=True) as member:
+                while block := source.read(_BLOCK):
+                    member.write(block)
+                    advance(len(block))
+    return Archived(
+        folder=folder,
+        files=len(members),
+        bytes=sum(path.stat().st_size for path in members),
+        archive=archive,
+        size=archive.stat().st_size,
+    )
+
+
+def unpack(archive: Path, folder: Path, console: Console) -> Archived:
+    """Unpack an archive into the new folder `folder` and verify it; on any failure `folder` is not there.
+
+    Raises:
+        EtcliError: exit 2 for a folder in use or a file that is no archive of ours, exit 8 for members that are refused or damaged.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists already", code="bundle.exists", hint="Name a folder that is new or empty.")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent))
+    try:
+        _extract(archive, temporary, console)
+        result = verify(temporary, console)
+        if folder.exists():
+            folder.rmdir()
+        temporary.chmod(0o755)
+        temporary.replace(folder)
+    except BaseException:
+        remove_tree(temporary)
+        raise
+    return Archived(folder=folder, files=result.files, bytes=result.bytes, archive=archive, size=archive.stat().st_size)
+
+
+def _manifest(folder: Path) -> BundleManifest:
+    try:
+        return BundleManifest.read(folder / MANIFEST)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(
+            f"{folder} is not a bundle: it has no {MANIFEST}", code="bundle.missing", hint="Run: etcli export"
+        ) from None
+
+
+def _check(folder: Path, entry: FileEntry, advance: Callable[[int], None]) -> str | None:
+    path = folder / entry.path
+    if path.is_symlink() or not path.is_file():
+        return "missing from the bundle"
+    size = path.stat().st_size
+    if size != entry.size:
+        return f"has {size} bytes, the manifest says {entry.size}"
+    if file_sha256(path, advance) != entry.sha256:
+        return "its hash differs from the manifest's"
+    return None
+
+
+def _extract(archive: Path, folder: Path, console: Console) -> None:
+    try:
+        source = zipfile.ZipFile(archive)
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {archive}", code="bundle.no_archive", hint="Name an archive made by: etcli bundle pack") from None
+    except (zipfile.BadZipFile, OSError) as error:
+        raise UsageError(
+            f"{archive} is not a bundle archive: {error}", code="bundle.bad_archive", hint="Make one with: etcli bundle pack"
+        ) from None
+    with source:
+        members = source.infolist()
+        total = sum(member.file_size for member in members)
+        free = shutil.disk_usage(folder).free
+        if total > free:
+            raise UsageError(
+                f"{archive} unpacks to {total / 1e6:.0f} MB, only {free / 1e6:.0f} MB are free", code="bundle.no_space",
+                hint=f"Free some space on the disk of {folder.parent}.",
+            )
+        _refuse_bad_names(archive, members)
+        with console.progress("unpack", total, bytes_=True) as advance:
+            for member in members:
+                path = folder / member.filename
+                path.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    with source.open(member) as data, path.open("xb") as out:
+                        while block := data.read(_BLOCK):
+                            out.write(block)
+                            advance(len(block))
+                except (zipfile.BadZipFile, EOFError, OSError) as error:
+                    raise DeployError(
+                        f"member {member.filename} of {archive} cannot be read: {error}", code="bundle.damaged", hint=_AGAIN
+                    ) from None
+
+
+def _refuse_bad_names(archive: Path, members: list[zipfile.ZipInfo]) -> None:
+    problems = Problems()
+    seen: set[str] = set()
+    for member in members:
+        mode = member.external_attr >> 16
+        reason = None
+        try:
+            check_relative(member.filename)
+        except ValueError as error:
+            reason = str(error)
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+            reason = f"{member.filename!r} is not a regular file"
+        if member.filename in seen:
+            reason = f"{member.filename!r} is there twice"
+        seen.add(member.filename)
+        if reason:
+            problems.add(DeployError.problem(f"member refused: {reason}", code="bundle.unsafe_member", file=archive,
+                                             hint="Get the archive again from a source you trust."))
+    problems.raise_if_any()
+    if MANIFEST not in seen:
+        raise UsageError(f"{archive} holds no {MANIFEST}", code="bundle.bad_archive", hint="Make one with: etcli bundle pack")
+
