@@ -1,1 +1,1 @@
-""".pte files read without torch: methods, tensors, backends, operators, segments."""
+"""`.pte` files read without torch: methods, tensors, operators, delegates, memory plan, segments."""
