@@ -1,0 +1,105 @@
+"""ELF files read with pyelftools: what the loader of a device will ask of them."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from elftools.common.exceptions import DWARFError, ELFError
+from elftools.construct.core import ConstructError
+from elftools.elf.dynamic import DynamicSegment
+from elftools.elf.elffile import ELFFile
+from elftools.elf.segments import InterpSegment
+
+from etcli.common.errors import EtcliError, UsageError
+from etcli.manifests.build import ElfFacts
+
+# What pyelftools lets through when a header field of a damaged file points anywhere.
+_DAMAGED = (
+    ELFError,
+    DWARFError,
+    ConstructError,
+    struct.error,
+    ValueError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    TypeError,
+    OverflowError,
+    MemoryError,
+    AssertionError,
+)
+
+
+def is_elf(path: Path) -> bool:
+    """Whether the file starts with ELF's magic number. A missing or unreadable file is none."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+    return False
+
+
+@contextlib.contextmanager
+def opened(path: Path, *, error: type[EtcliError] = UsageError) -> Iterator[ELFFile]:
+    """The file as an `ELFFile`; whatever pyelftools stumbles over inside the block becomes one clear error.
+
+    Raises:
+        EtcliError: of class `error`, code `elf.missing` or `elf.invalid`.
+    """
+    try:
+        with path.open("rb") as file:
+            try:
+                yield ELFFile(file)
+            except _DAMAGED as problem:
+                raise error(
+                    f"{path} is not a readable ELF file: {str(problem) or type(problem).__name__}",
+                    code="elf.invalid",
+                    hint="The file is damaged or cut short; make it again.",
+                    file=path,
+                ) from None
+    except OSError as problem:
+        raise error(f"cannot read {path}: {problem.strerror}", code="elf.missing", file=path) from None
+
+
+def read_elf(path: Path, *, error: type[EtcliError] = UsageError) -> ElfFacts:
+    """Machine, interpreter, soname, needed libraries, run path and smallest PT_LOAD alignment of an executable or shared library.
+
+    `run_path` is DT_RUNPATH, or DT_RPATH where there is no other, as written in the file.
+
+    Raises:
+        EtcliError: of class `error`: there is no such file, it is no ELF file, it is damaged, or it has nothing to load.
+    """
+    with opened(path, error=error) as elf:
+        interpreter: str | None = None
+        soname: str | None = None
+        run_path: str | None = None
+        rpath: str | None = None
+        needed: list[str] = []
+        alignments: list[int] = []
+        for segment in elf.iter_segments():
+            if segment["p_type"] == "PT_LOAD":
+                alignments.append(segment["p_align"])
+            elif isinstance(segment, InterpSegment):
+                interpreter = segment.get_interp_name()
+            elif isinstance(segment, DynamicSegment):
+                for tag in segment.iter_tags():
+                    kind = tag.entry.d_tag
+                    if kind == "DT_NEEDED":
+                        needed.append(tag.needed)
+                    elif kind == "DT_SONAME":
+                        soname = tag.soname
+                    elif kind == "DT_RUNPATH":
+                        run_path = tag.runpath
+                    elif kind == "DT_RPATH":
+                        rpath = tag.rpath
+        if not alignments:
+            raise ValueError("it has no segment to load; is it an object file?")
+        return ElfFacts(
+            machine=str(elf["e_machine"]),
+            interpreter=interpreter,
+            soname=soname,
+            needed=tuple(needed),
+            run_path=run_path if run_path is not None else rpath,
+            load_alignment=min(alignments),
+        )
