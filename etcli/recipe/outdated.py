@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 
 from etcli.common.errors import Problem, StaleError
 from etcli.common.files import stamp
+from etcli.common.workspace import Workspace
 from etcli.manifests.build import BuildManifest
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.export_report import ExportReport
+from etcli.output.console import Console
 from etcli.recipe.fingerprint import build_fingerprint, export_fingerprint
 from etcli.recipe.loaded import LoadedRecipe
 
@@ -65,3 +69,33 @@ def stale_problem(what: str, why: str, command: str) -> Problem:
         code=f"{what.split()[0]}.outdated",
         hint=f"Run: {command} (or add --stale-ok to use it as it is)",
     )
+
+
+def command_line(verb: str, loaded: LoadedRecipe, workspace: Workspace, *options: str) -> str:
+    """`etcli VERB RECIPE ...` as a user would type it here: with `--workspace` where the default would be another one."""
+    words = ["etcli", verb, recipe_argument(loaded), *options]
+    default = Path(os.environ.get("ETCLI_WORKSPACE") or ".etcli")
+    if workspace.root.absolute() != default.absolute():
+        words += ["--workspace", str(workspace.root)]
+    return shlex.join(words)
+
+
+def require_bundle(
+    loaded: LoadedRecipe, workspace: Workspace, folder: Path, *, stale_ok: bool, console: Console
+) -> BundleManifest:
+    """The manifest of the bundle in `folder`, which must fit the recipe; with `stale_ok` a misfit is only a warning.
+
+    Raises:
+        StaleError: it is missing, not valid, or outdated; the hint is the `etcli export` line.
+    """
+    command = command_line("export", loaded, workspace)
+    try:
+        manifest = BundleManifest.read(folder / MANIFEST, error=StaleError)
+    except FileNotFoundError:
+        raise StaleError(f"there is no bundle in {folder}", code="bundle.missing", hint=f"Run: {command}") from None
+    why = bundle_outdated(loaded, manifest, folder)
+    if why is not None:
+        if not stale_ok:
+            raise StaleError.many([stale_problem("bundle", why, command)])
+        console.warn(f"using an outdated bundle: {why}", code="bundle.outdated")
+    return manifest

@@ -1,0 +1,164 @@
+"""What is in a folder of the device now: one `find | stat` pass, hashes on demand, and the folder's own safety.
+
+Everything read here is untrusted. A file counts as present only if this listing shows it as a regular file; `find` does not follow
+links, so a listed path has no link among its parents below the folder.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from etcli.common.errors import DeployError, Problems
+from etcli.common.files import check_relative
+from etcli.device.base import Device
+from etcli.device.deployed import MANIFEST, ROOT
+
+# Old adb daemons take at most 4096 bytes of command.
+_LONGEST_COMMAND = 3500
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file, folder or link on the device: `st_mode`, modification time in s since the epoch, bytes."""
+
+    mode: int
+    mtime: int
+    size: int
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a regular file."""
+        return stat.S_ISREG(self.mode)
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder, not a link to one."""
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def kind(self) -> str:
+        """What it is, for messages."""
+        if stat.S_ISLNK(self.mode):
+            return "a symbolic link"
+        return "a folder" if self.is_folder else "a file" if self.is_file else "a special file"
+
+
+Listing = Mapping[str, Entry]
+"""Entries by path below the deployment folder."""
+
+
+def list_folder(device: Device, folder: str) -> Listing:
+    """Everything below `folder`, which need not exist. Names with control characters are left out: none of ours has any.
+
+    Raises:
+        DeployError: the device has no working `find` and `stat`.
+    """
+    if device.stat(folder) is None:
+        return {}
+    result = device.shell(["find", folder, "-exec", "stat", "-c", "%f %Y %s %n", "{}", "+"])
+    found: dict[str, Entry] = {}
+    ambiguous = set()
+    for line in result.stdout.splitlines():
+        mode, _, rest = line.partition(" ")
+        mtime, _, rest = rest.partition(" ")
+        size, _, path = rest.partition(" ")
+        if not path.startswith(folder + "/"):
+            continue
+        relative = path[len(folder) + 1 :]
+        try:
+            check_relative(relative)
+            entry = Entry(int(mode, 16), int(mtime), int(size))
+        except ValueError:
+            continue
+        if relative in found:
+            ambiguous.add(relative)
+        found[relative] = entry
+    if not found and result.code != 0:
+        raise DeployError(
+            f"{device.serial} cannot list {folder}: {result.stderr.strip() or f'exit status {result.code}'}",
+            code="deploy.listing",
+            hint=f"Look at it with: adb -s {device.serial} shell ls -la {folder}",
+        )
+    # A name with a line end in it can pretend to be another file; what is listed twice is not taken for present.
+    return {path: entry for path, entry in found.items() if path not in ambiguous}
+
+
+def hashes(device: Device, folder: str, paths: Sequence[str]) -> dict[str, str]:
+    """SHA-256 of files on the device by path below `folder`; a file that cannot be read is missing from the answer."""
+    found = {}
+    for batch in batches([f"{folder}/{path}" for path in paths]):
+        for line in device.shell(["sha256sum", *batch]).stdout.splitlines():
+            digest, _, name = line.partition(" ")
+            name = name.lstrip(" *")
+            if name.startswith(folder + "/") and len(digest) == 64:
+                found[name[len(folder) + 1 :]] = digest.lower()
+    return found
+
+
+def batches(words: Iterable[str]) -> Iterator[list[str]]:
+    """`words` in runs that fit one command line of any adb."""
+    batch: list[str] = []
+    length = 0
+    for word in words:
+        if batch and length + len(word) > _LONGEST_COMMAND:
+            yield batch
+            batch, length = [], 0
+        batch.append(word)
+        length += len(word) + 3
+    if batch:
+        yield batch
+
+
+def check_folder(device: Device, folder: str) -> None:
+    """Refuse a folder that is or lies behind a link, belongs to an outer deployment, or is mounted without the right to run programs.
+
+    Raises:
+        DeployError: with every reason at once.
+    """
+    problems = Problems()
+    parts = folder[len(ROOT) + 1 :].split("/")
+    for depth in range(1, len(parts) + 1):
+        path = "/".join((ROOT, *parts[:depth]))
+        status = device.stat(path)
+        if status is None:
+            break
+        entry = Entry(status.mode, 0, status.size)
+        if not entry.is_folder:
+            problems.add(
+                DeployError.problem(
+                    f"{path} on {device.serial} is {entry.kind}, not a folder",
+                    code="deploy.link",
+                    hint=f"Remove it (adb -s {device.serial} shell rm {path}), or choose another deploy.dir.",
+                )
+            )
+            break
+        if depth < len(parts) and device.stat(f"{path}/{MANIFEST}") is not None:
+            problems.add(
+                DeployError.problem(
+                    f"{folder} lies inside another deployment, {path}",
+                    code="deploy.nested",
+                    hint="Choose a deploy.dir of its own.",
+                )
+            )
+    if _noexec(device, folder):
+        problems.add(
+            DeployError.problem(
+                f"{folder} is on a file system of {device.serial} that is mounted noexec: no program can run there",
+                code="deploy.noexec",
+                hint=f"Leave deploy.dir out for a folder below {ROOT}/etcli.",
+            )
+        )
+    problems.raise_if_any()
+
+
+def _noexec(device: Device, folder: str) -> bool:
+    best, options = "", ""
+    for line in device.shell(["cat", "/proc/mounts"]).stdout.splitlines():
+        fields = line.split(" ")
+        if len(fields) >= 4:
+            point = fields[1].rstrip("/")
+            if (folder == point or folder.startswith(point + "/")) and len(point) >= len(best):
+                best, options = point, fields[3]
+    return "noexec" in options.split(",")

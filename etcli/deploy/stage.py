@@ -1,0 +1,200 @@
+"""The deploy stage: bundle and binaries onto the device, sending only what differs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+import etcli
+from etcli.common.errors import DeployError, EtcliError, InterruptedByUser
+from etcli.common.hashing import file_sha256
+from etcli.common.workspace import Workspace
+from etcli.deploy.apply import apply
+from etcli.deploy.fit import check_fit
+from etcli.deploy.listing import Listing, check_folder, hashes, list_folder
+from etcli.deploy.plan import Plan, make_plan, to_hash
+from etcli.deploy.result import DeployOptions, DeployResult, PlannedFile
+from etcli.deploy.wanted import Sources, WantedFile, verify_contents, wanted_files
+from etcli.device.base import Device
+from etcli.device.builds import choose_build
+from etcli.device.deployed import MANIFEST, PENDING, PROMPT_IDS, RUNNER_BINARY, folder_problem, read_deployment
+from etcli.device.platform import check_platform
+from etcli.manifests.deployment import DeployedFile, DeploymentManifest
+from etcli.output.console import Console
+from etcli.recipe.loaded import LoadedRecipe
+from etcli.recipe.outdated import MANIFEST as LOCAL_MANIFEST
+from etcli.recipe.outdated import command_line, require_bundle
+
+__all__ = ["DeployOptions", "DeployResult", "PlannedFile", "deploy"]
+
+_HEADROOM = 0.05
+
+
+def deploy(
+    loaded: LoadedRecipe, workspace: Workspace, device: Device, options: DeployOptions, console: Console
+) -> DeployResult:
+    """Make the recipe's folder on the device hold exactly this bundle and build. What is there already is not sent again.
+
+    Raises:
+        StaleError: bundle or build is missing, outdated or damaged.
+        DeployError: bundle, build and device do not fit; the folder is not ours or not safe; no space; a transfer failed.
+        DeviceError: the device cannot be reached.
+        InterruptedByUser: Ctrl-C; the device then has no manifest, and the next deploy sends only the rest.
+    """
+    started = time.monotonic()
+    folder = loaded.recipe.device_dir
+    problem = folder_problem(folder)
+    if problem is not None:
+        raise EtcliError.many([problem])
+    sources = _sources(loaded, workspace, device, options, console)
+    wanted = wanted_files(sources)
+    with console.step(f"deploy {loaded.recipe.name} ({sources.build.target}) to {device.serial}:{folder}"):
+        manifest = DeploymentManifest(
+            etcli=etcli.__version__,
+            name=loaded.recipe.name,
+            target=sources.build.target,
+            bundle_sha256=sources.bundle_sha256,
+            build_sha256=sources.build.sha256,
+            runner=loaded.recipe.run.runner,
+            files=tuple(
+                DeployedFile(path=file.path, size=file.size, sha256=file.sha256, executable=file.executable)
+                for file in wanted
+            ),
+        )
+        check_folder(device, folder)
+        listing = list_folder(device, folder)
+        current, owned = _ours(device, folder, listing, loaded.recipe.name, force=options.force)
+        plan = _plan(device, folder, wanted, listing, current, owned)
+        sending = {file.path for file in plan.files if file.action == "send"}
+        verify_contents(tuple(file for file in wanted if file.path in sending), sources)
+        up_to_date = not plan.changes and current == manifest
+        if not up_to_date:
+            _check_space(device, folder, plan)
+        if not options.dry_run and not up_to_date:
+            try:
+                apply(device, folder, plan, wanted, manifest, owned, console)
+            except KeyboardInterrupt:
+                raise InterruptedByUser(
+                    f"deploy interrupted; {folder} on {device.serial} is not usable as it is",
+                    code="interrupted",
+                    hint=f"Run again: {command_line('deploy', loaded, workspace)} (it sends only the rest)",
+                ) from None
+        sent = [file.size for file in plan.files if file.action == "send"]
+        if up_to_date:
+            console.note(f"    current: all {len(plan.files)} files are on the device, nothing sent")
+    return DeployResult(
+        name=loaded.recipe.name,
+        serial=device.serial,
+        folder=folder,
+        target=sources.build.target,
+        files=plan.files,
+        removed=plan.remove,
+        sent_files=len(sent),
+        sent_bytes=sum(sent),
+        skipped_bytes=sum(file.size for file in plan.files) - sum(sent),
+        current=up_to_date,
+        dry_run=options.dry_run,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _sources(
+    loaded: LoadedRecipe, workspace: Workspace, device: Device, options: DeployOptions, console: Console
+) -> Sources:
+    bundle_folder = options.bundle or workspace.bundle
+    bundle = require_bundle(loaded, workspace, bundle_folder, stale_ok=options.stale_ok, console=console)
+    build = choose_build(
+        loaded,
+        workspace,
+        device,
+        target=options.target,
+        stale_ok=options.stale_ok,
+        force=options.force,
+        console=console,
+    )
+    sources = Sources(
+        bundle_folder=bundle_folder,
+        bundle=bundle,
+        bundle_sha256=file_sha256(bundle_folder / LOCAL_MANIFEST),
+        build=build,
+        export_command=command_line("export", loaded, workspace),
+        build_command=command_line("build", loaded, workspace, "--target", build.target),
+    )
+    check_fit(bundle, build.manifest, rebuild=sources.build_command, export=sources.export_command)
+    check_platform(bundle.platform, device, force=options.force, console=console)
+    return sources
+
+
+def _ours(
+    device: Device, folder: str, listing: Listing, name: str, *, force: bool
+) -> tuple[DeploymentManifest | None, tuple[DeployedFile, ...]]:
+    """The deployment that is there, if it is whole, and every file that earlier deployments list.
+
+    Raises:
+        DeployError: the folder is not this recipe's, unless forced.
+    """
+    found: dict[str, DeploymentManifest] = {}
+    for document in (MANIFEST, PENDING):
+        try:
+            if document in listing and (manifest := read_deployment(device, folder, document)) is not None:
+                found[document] = manifest
+        except DeployError:
+            if not force:
+                raise
+    owners = {manifest.name for manifest in found.values()}
+    if not force and owners - {name}:
+        raise DeployError(
+            f"{folder} on {device.serial} belongs to another recipe, {min(owners - {name})}",
+            code="deploy.foreign_folder",
+            hint="Give this recipe a deploy.dir of its own, or add --force to replace what is there.",
+        )
+    if not force and not found and any(_foreign(path) and not entry.is_folder for path, entry in listing.items()):
+        examples = ", ".join(sorted(path for path, entry in listing.items() if not entry.is_folder)[:3])
+        raise DeployError(
+            f"{folder} on {device.serial} holds files that etcli did not put there: {examples}",
+            code="deploy.foreign_folder",
+            hint="Choose another deploy.dir, remove them, or add --force to deploy beside them (they stay as they are).",
+        )
+    owned = {file.path: file for manifest in found.values() for file in manifest.files}
+    return found.get(MANIFEST) if PENDING not in found else None, tuple(owned.values())
+
+
+def _foreign(path: str) -> bool:
+    return path not in (MANIFEST, PENDING, RUNNER_BINARY, PROMPT_IDS)
+
+
+def _plan(
+    device: Device,
+    folder: str,
+    wanted: Collection[WantedFile],
+    listing: Listing,
+    current: DeploymentManifest | None,
+    owned: Collection[DeployedFile],
+) -> Plan:
+    known = {}
+    if current is not None:
+        # The manifest was written after every file it lists; a file that is newer was changed since, and is hashed again.
+        written = listing[MANIFEST].mtime
+        known = {
+            file.path: file.sha256
+            for file in current.files
+            if (entry := listing.get(file.path)) is not None and entry.mtime <= written and entry.size == file.size
+        }
+    unknown = to_hash(wanted, listing, known)
+    if unknown:
+        known |= hashes(device, folder, unknown)
+    return make_plan(wanted, listing, known, [file.path for file in owned])
+
+
+def _check_space(device: Device, folder: str, plan: Plan) -> None:
+    if plan.space_bytes <= 0:
+        return
+    need = int(plan.space_bytes * (1 + _HEADROOM))
+    free = device.free_bytes(folder)
+    if free < need:
+        raise DeployError(
+            f"{device.serial} has not enough space for {folder}: {need / 1e6:,.1f} MB needed "
+            f"({plan.space_bytes / 1e6:,.1f} MB and 5 % to spare), {free / 1e6:,.1f} MB free",
+            code="deploy.no_space",
+            hint="Free space on the device, or remove an old deployment: etcli clean OLD_RECIPE --on-device",
+        )

@@ -1,0 +1,98 @@
+"""What belongs on the device: the bundle below `bundle/`, the build's stage below `bin/`; and whether the local files are as promised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from etcli.common.errors import Problem, Problems, StaleError
+from etcli.common.files import contained
+from etcli.common.hashing import file_sha256
+from etcli.device.builds import LocalBuild
+from etcli.manifests.base import FileEntry
+from etcli.manifests.bundle import BundleManifest
+from etcli.recipe.outdated import MANIFEST
+
+
+@dataclass(frozen=True)
+class WantedFile:
+    """A file to be on the device at `path` below the deployment folder, with its content at `local` on this machine."""
+
+    path: str
+    local: Path
+    size: int
+    sha256: str
+    executable: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The two local folders of a deployment, and the commands that renew them."""
+
+    bundle_folder: Path
+    bundle: BundleManifest
+    bundle_sha256: str
+    build: LocalBuild
+    export_command: str
+    build_command: str
+
+
+def wanted_files(sources: Sources) -> tuple[WantedFile, ...]:
+    """Every file of the deployment, the bundle's `manifest.json` included, sorted by path.
+
+    Raises:
+        StaleError: files are missing, of another size, or outside their folder: all of them at once.
+    """
+    problems = Problems()
+    found: list[WantedFile] = []
+    manifest = sources.bundle_folder / MANIFEST
+    own = FileEntry(path=MANIFEST, size=manifest.stat().st_size, sha256=sources.bundle_sha256)
+    for entry in (own, *sources.bundle.files()):
+        local = _local(sources.bundle_folder, entry, "bundle", sources.export_command, problems)
+        found.append(WantedFile(f"bundle/{entry.path}", local, entry.size, entry.sha256, False, "bundle"))
+    for staged in sources.build.manifest.stage:
+        local = _local(sources.build.stage, staged, "build", sources.build_command, problems)
+        found.append(
+            WantedFile(f"bin/{staged.path}", local, staged.size, staged.sha256, staged.executable, staged.reason)
+        )
+    problems.raise_if_any()
+    return tuple(sorted(found, key=lambda file: file.path))
+
+
+def verify_contents(files: tuple[WantedFile, ...], sources: Sources) -> None:
+    """Hash local files before they are sent: nothing is changed on the device for the sake of a damaged file.
+
+    Raises:
+        StaleError: files differ from their manifest: all of them at once.
+    """
+    problems = Problems()
+    for file in files:
+        if file_sha256(file.local) != file.sha256:
+            what, command = (
+                ("bundle", sources.export_command)
+                if file.path.startswith("bundle/")
+                else ("build", sources.build_command)
+            )
+            problems.add(_damaged(what, file.local, "its content is not what the manifest says", command))
+    problems.raise_if_any()
+
+
+def _local(root: Path, entry: FileEntry, what: str, command: str, problems: Problems) -> Path:
+    try:
+        path = contained(root, entry.path)
+    except ValueError as error:
+        problems.add(_damaged(what, root / entry.path, str(error), command))
+        return root / entry.path
+    if not path.is_file():
+        problems.add(_damaged(what, path, "it is missing", command))
+    elif path.stat().st_size != entry.size:
+        why = f"it has {path.stat().st_size} bytes, the manifest says {entry.size}"
+        problems.add(_damaged(what, path, why, command))
+    return path
+
+
+def _damaged(what: str, path: Path, why: str, command: str) -> Problem:
+    return StaleError.problem(
+        f"a file of the {what} is damaged: {why}", code=f"{what}.damaged", hint=f"Run: {command}", file=path
+    )

@@ -1,0 +1,113 @@
+"""Which build of a workspace a device can run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from etcli.common.errors import DeployError, DeviceError, Problem, StaleError
+from etcli.common.hashing import file_sha256
+from etcli.common.workspace import Workspace
+from etcli.device.base import Device
+from etcli.device.fit import fitting_targets
+from etcli.manifests.build import BuildManifest
+from etcli.output.console import Console
+from etcli.recipe.loaded import LoadedRecipe
+from etcli.recipe.outdated import MANIFEST, build_outdated, command_line, stale_problem
+
+
+@dataclass(frozen=True)
+class LocalBuild:
+    """A build in the workspace; `sha256` is that of its manifest file, by which a device's deployment is told to be of this build."""
+
+    folder: Path
+    manifest: BuildManifest
+    sha256: str
+
+    @property
+    def target(self) -> str:
+        """The target's name, as `linux-aarch64`."""
+        return self.manifest.target
+
+    @property
+    def stage(self) -> Path:
+        """The folder of everything to be pushed."""
+        return self.folder / "stage"
+
+
+def choose_build(
+    loaded: LoadedRecipe,
+    workspace: Workspace,
+    device: Device,
+    *,
+    target: str | None,
+    stale_ok: bool,
+    force: bool,
+    console: Console,
+) -> LocalBuild:
+    """The build for `device`: that of `target`, or else the newest one that fits the device.
+
+    Args:
+        stale_ok: an outdated build is a warning.
+        force: a `target` that does not fit the device is a warning.
+
+    Raises:
+        StaleError: there is no such build, or it is outdated; the hint is the `etcli build` line.
+        DeployError: `target` does not fit the device.
+        DeviceError: no target of etcli fits the device.
+    """
+    fitting = fitting_targets(device)
+    if target is not None:
+        if target not in fitting:
+            problem = _unfit(target, fitting, device)
+            if not force:
+                raise DeployError.many([problem])
+            console.warn(problem.message, code=problem.code)
+        wanted = [target]
+    else:
+        if not fitting:
+            facts = device.facts()
+            raise DeviceError(
+                f"etcli has no target for {device.serial} ({facts.model}, {facts.abi})",
+                code="device.no_target",
+                hint="Targets are listed in toolchains/targets.yaml; the device must have the ABI and the loader of one.",
+            )
+        wanted = fitting
+    found = [build for name in wanted if (build := _read(workspace.build(name))) is not None]
+    if not found:
+        command = command_line("build", loaded, workspace, "--target", wanted[0])
+        raise StaleError(
+            f"there is no build for {device.serial} (target {' or '.join(wanted)}) in {workspace.builds}",
+            code="build.missing",
+            hint=f"Run: {command}",
+        )
+    found.sort(key=lambda build: (build.folder / MANIFEST).stat().st_mtime_ns, reverse=True)
+    build = found[0]
+    if len(found) > 1:
+        others = ", ".join(other.target for other in found[1:])
+        console.note(f"several builds fit the device: taking the newest, {build.target} (also there: {others})")
+    why = build_outdated(loaded, build.manifest)
+    if why is not None:
+        if not stale_ok:
+            command = command_line("build", loaded, workspace, "--target", build.target)
+            raise StaleError.many([stale_problem(f"build for {build.target}", why, command)])
+        console.warn(f"using an outdated build for {build.target}: {why}", code="build.outdated")
+    return build
+
+
+def _read(folder: Path) -> LocalBuild | None:
+    path = folder / MANIFEST
+    try:
+        manifest = BuildManifest.read(path, error=StaleError)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return LocalBuild(folder, manifest, file_sha256(path))
+
+
+def _unfit(target: str, fitting: list[str], device: Device) -> Problem:
+    fits = f"it runs {' and '.join(fitting)}" if fitting else "no target of etcli fits it"
+    return DeployError.problem(
+        f"target {target} does not fit {device.serial} ({device.facts().abi}): {fits}",
+        code="deploy.target_unfit",
+        hint="Leave --target out to use the build that fits, choose another device with --serial, or add --force.",
+    )
