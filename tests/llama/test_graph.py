@@ -1,0 +1,86 @@
+"""The chunk as a graph: one XNNPACK partition a method, and caches that may be the same memory on both sides."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
+from executorch.exir.passes import MemoryPlanningPass
+from executorch.extension.pybindings.portable_lib import _load_for_executorch_from_buffer
+
+from etcli.llama.caches import empty_caches
+from etcli.llama.chunk import Chunk, load_weights
+from etcli.llama.mask import additive_mask
+from etcli.llama.rope import rope_table, rotary_input
+
+CACHE = 16
+PROMPT = 4
+
+
+def inputs(config, layers: int, tokens: int, seen: int):
+    """Plausible inputs with filled caches."""
+    generator = torch.Generator().manual_seed(tokens)
+    hidden = torch.randn(1, tokens, config.hidden_size, generator=generator)
+    table = rope_table(config.rope, config.head_dim, 2 * CACHE)
+    caches = [torch.randn(cache.shape, generator=generator) for cache in empty_caches(config, layers, CACHE)]
+    return (hidden, additive_mask(tokens, CACHE, seen), rotary_input(table, seen, tokens), *caches)
+
+
+def lowered(chunk: Chunk, layers: int, partitioner):
+    """Both methods of a chunk as one program, graph inputs and outputs unplanned."""
+    methods = {
+        f"net_{tokens}t{CACHE}c_0": torch.export.export(chunk, inputs(chunk.config, layers, tokens, 0))
+        for tokens in (PROMPT, 1)
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        edge = to_edge_transform_and_lower(methods, partitioner=dict.fromkeys(methods, partitioner))
+        planning = MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False)
+        return edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning))
+
+
+@pytest.mark.parametrize("head", [False, True], ids=["body", "head"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"num_key_value_heads": 1, "head_dim": 24, "attention_bias": True, "mlp_bias": True}, {"num_key_value_heads": 4}],
+    ids=["grouped", "multi_query_with_biases", "multi_head"],
+)
+def test_xnnpack_takes_each_method_whole(network, options, head: bool) -> None:
+    _, checkpoint = network(**options)
+    chunk = Chunk(checkpoint.config, 2, 2, head=head).eval()
+    load_weights(chunk, checkpoint)
+    program = lowered(chunk, 2, [XnnpackPartitioner()])
+    plans = program.executorch_program.execution_plan
+    assert len(plans) == 2
+    for plan in plans:
+        assert len(plan.delegates) == 1
+        assert [operator.name for operator in plan.operators] == []
+        assert len(plan.chains[0].instructions) == 1
+
+    module = _load_for_executorch_from_buffer(program.buffer)
+    for tokens in (PROMPT, 1):
+        values = inputs(checkpoint.config, 2, tokens, seen=9)
+        expected = chunk(*values)
+        actual = module.run_method(f"net_{tokens}t{CACHE}c_0", values)
+        assert len(actual) == len(expected) == 1 + 2 * 2
+        for ours, theirs in zip(actual, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_new_caches_are_the_last_rows_of_old_and_new(network) -> None:
+    _, checkpoint = network()
+    chunk = Chunk(checkpoint.config, 0, 2, head=False).eval()
+    load_weights(chunk, checkpoint)
+    values = inputs(checkpoint.config, 2, PROMPT, seen=9)
+    hidden, mask, rotary, *caches = values
+    _, *shifted = chunk(*values)
+    for old, new in zip(caches, shifted, strict=True):
+        assert new.shape == old.shape
+        assert new[:, :, :-PROMPT].equal(old[:, :, PROMPT:])
+    layer = chunk.layers[0]
+    value = layer.self_attn.v_proj(layer.input_layernorm(hidden)).view(1, PROMPT, 2, 16).transpose(1, 2)
+    assert shifted[2][:, :, -PROMPT:].equal(value), "all keys come first, then all values"

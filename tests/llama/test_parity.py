@@ -1,0 +1,117 @@
+"""The chunks, driven as the runner drives them, compute what transformers computes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from etcli.llama.caches import clear_left_padding, empty_caches
+from etcli.llama.chunk import Chunk, load_weights
+from etcli.llama.mask import additive_mask
+from etcli.llama.prefill import split_prompt
+from etcli.llama.rope import rope_table, rotary_input
+from etcli.llama.weights import load_embedding
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+OPTIONS = {
+    "grouped": {},
+    "multi_head": {"num_key_value_heads": 4},
+    "multi_query": {"num_key_value_heads": 1},
+    "explicit_head_dim": {"head_dim": 24},
+    "attention_bias": {"attention_bias": True},
+    "mlp_bias": {"mlp_bias": True},
+    "tied": {"tie_word_embeddings": True},
+    "large_theta": {"rope": {"rope_type": "default", "rope_theta": 1000000.0}},
+    "linear_rope": {"rope": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}},
+    "llama3_rope": {"rope": LLAMA3},
+    "large_eps": {"rms_norm_eps": 0.1},
+    "all_at_once": {
+        "hidden_size": 96,
+        "num_key_value_heads": 1,
+        "num_attention_heads": 6,
+        "head_dim": 8,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "tie_word_embeddings": True,
+        "rope": LLAMA3,
+    },
+}
+
+
+class RunnerInPython:
+    """The cache contract of the native runner over eager chunks: left-padded first call, caches fed back, chunk by chunk."""
+
+    def __init__(self, checkpoint, chunks: int, cache: int) -> None:
+        config = checkpoint.config
+        layers = config.num_layers // chunks
+        self.chunks = [Chunk(config, k * layers, layers, head=k == chunks - 1).eval() for k in range(chunks)]
+        for chunk in self.chunks:
+            load_weights(chunk, checkpoint)
+        self.caches = [empty_caches(config, layers, cache) for _ in self.chunks]
+        self.embedding = load_embedding(checkpoint)
+        self.table = rope_table(config.rope, config.head_dim, cache)
+        self.cache, self.seen = cache, 0
+
+    def call(self, ids: list[int], padding: int = 0) -> torch.Tensor:
+        """Logits of the real rows."""
+        tokens = padding + len(ids)
+        hidden = self.embedding[torch.tensor([0] * padding + ids)].unsqueeze(0)
+        mask = additive_mask(tokens, self.cache, self.seen, left_padding=padding)
+        rotary = rotary_input(self.table, self.seen, tokens, left_padding=padding)
+        for index, chunk in enumerate(self.chunks):
+            hidden, *caches = chunk(hidden, mask, rotary, *self.caches[index])
+            self.caches[index] = tuple(cache.contiguous() for cache in caches)
+            clear_left_padding(self.caches[index], tokens, padding)
+        self.seen += len(ids)
+        return hidden[0, padding:]
+
+    def prefill(self, ids: list[int], shapes: list[int]) -> torch.Tensor:
+        rows, start = [], 0
+        for call in split_prompt(len(ids), shapes):
+            rows.append(self.call(ids[start : start + call.real], call.padding))
+            start += call.real
+        return torch.cat(rows)
+
+
+@torch.no_grad()
+def compare(network, options, *, chunks: int, shapes: list[int], prompt: int, decode: int, cache: int) -> None:
+    model, checkpoint = network(**options)
+    generator = torch.Generator().manual_seed(7)
+    ids = torch.randint(0, checkpoint.config.vocab_size, (prompt + decode,), generator=generator).tolist()
+    expected = model(torch.tensor([ids])).logits[0]
+    runner = RunnerInPython(checkpoint, chunks, cache)
+    rows = [runner.prefill(ids[:prompt], shapes)]
+    rows += [runner.call([token]) for token in ids[prompt:]]
+    actual = torch.cat(rows)
+    assert expected.std() > 0.1, "flat logits would compare equal whatever the network does"
+    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_gives_the_logits_of_transformers(network, name: str) -> None:
+    compare(network, OPTIONS[name], chunks=2, shapes=[8], prompt=21, decode=6, cache=40)
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 4])
+@pytest.mark.parametrize("prompt", [1, 7, 8, 16, 19])
+def test_every_padding_and_chunk_count(network, chunks: int, prompt: int) -> None:
+    compare(network, {}, chunks=chunks, shapes=[8], prompt=prompt, decode=3, cache=32)
+
+
+def test_several_prompt_shapes(network) -> None:
+    compare(network, {}, chunks=2, shapes=[16, 4], prompt=39, decode=2, cache=64)
+
+
+def test_prompt_and_answer_fill_the_cache_to_its_last_position(network) -> None:
+    compare(network, {}, chunks=1, shapes=[8], prompt=24, decode=8, cache=32)
+
+
+def test_call_as_long_as_the_cache(network) -> None:
+    compare(network, {}, chunks=1, shapes=[16], prompt=13, decode=3, cache=16)

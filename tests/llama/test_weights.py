@@ -1,0 +1,83 @@
+"""Loading weights into a chunk: by canonical name, one at a time, completely or not at all."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from etcli.common.errors import CheckpointError, EtcliError, ExitCode
+from etcli.llama.chunk import Chunk, load_weights
+from etcli.llama.weights import load_embedding
+
+
+def test_a_new_chunk_has_no_storage(network) -> None:
+    _, checkpoint = network()
+    chunk = Chunk(checkpoint.config, 0, 4, head=True)
+    assert all(parameter.is_meta for parameter in chunk.parameters())
+
+
+@pytest.mark.parametrize("options", [{}, {"attention_bias": True, "mlp_bias": True}, {"tie_word_embeddings": True}])
+def test_chunks_take_every_tensor_of_the_checkpoint_once(network, options) -> None:
+    _, checkpoint = network(**options)
+    for first in (0, 2):
+        chunk = Chunk(checkpoint.config, first, 2, head=first == 2)
+        load_weights(chunk, checkpoint)
+        for name, canonical in chunk.canonical_names().items():
+            assert chunk.get_parameter(name).equal(checkpoint.weights[canonical])
+    load_embedding(checkpoint)
+    reads = sorted(checkpoint.read_names)
+    expected = sorted(checkpoint.weights)
+    if checkpoint.config.tied_embeddings:
+        expected = sorted([*expected, "model.embed_tokens.weight"])
+    assert reads == expected
+
+
+def test_tied_head_is_the_embedding(network) -> None:
+    _, checkpoint = network(tie_word_embeddings=True)
+    chunk = Chunk(checkpoint.config, 3, 1, head=True)
+    load_weights(chunk, checkpoint)
+    assert chunk.lm_head is not None
+    assert chunk.lm_head.weight.equal(checkpoint.weights["model.embed_tokens.weight"])
+
+
+def test_half_precision_tensors_become_float32(network) -> None:
+    _, checkpoint = network()
+    checkpoint.weights = {name: tensor.half() for name, tensor in checkpoint.weights.items()}
+    chunk = Chunk(checkpoint.config, 0, 1, head=True)
+    load_weights(chunk, checkpoint)
+    assert {parameter.dtype for parameter in chunk.parameters()} == {torch.float32}
+
+
+def test_every_missing_and_misshapen_tensor_is_named_and_nothing_read(network) -> None:
+    _, checkpoint = network()
+    del checkpoint.weights["model.layers.2.mlp.up_proj.weight"]
+    checkpoint.weights["model.layers.3.self_attn.k_proj.weight"] = torch.zeros(64, 64)
+    chunk = Chunk(checkpoint.config, 2, 2, head=False)
+    with pytest.raises(EtcliError) as caught:
+        load_weights(chunk, checkpoint)
+    codes = {problem.code: problem for problem in caught.value.problems}
+    assert set(codes) == {"checkpoint.missing_tensor", "checkpoint.tensor_shape"}
+    assert "model.layers.2.mlp.up_proj.weight" in codes["checkpoint.missing_tensor"].message
+    assert "[64, 64]" in codes["checkpoint.tensor_shape"].message
+    assert "[32, 64]" in codes["checkpoint.tensor_shape"].message
+    assert caught.value.exit is ExitCode.CHECKPOINT
+    assert checkpoint.read_names == []
+    assert all(parameter.is_meta for parameter in chunk.parameters())
+
+
+def test_a_failing_read_is_passed_on(network, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, checkpoint = network()
+
+    def torn(name: str) -> torch.Tensor:
+        raise CheckpointError(f"{name}: the file ends early", code="checkpoint.truncated")
+
+    monkeypatch.setattr(checkpoint, "read", torn)
+    with pytest.raises(CheckpointError, match="ends early"):
+        load_weights(Chunk(checkpoint.config, 0, 1, head=False), checkpoint)
+
+
+@pytest.mark.parametrize(("first", "layers"), [(-1, 1), (0, 0), (3, 2), (4, 1)])
+def test_layers_outside_the_network_are_refused(network, first: int, layers: int) -> None:
+    _, checkpoint = network()
+    with pytest.raises(ValueError, match="layers"):
+        Chunk(checkpoint.config, first, layers, head=False)
