@@ -47,7 +47,7 @@ def download_wheel(
         argv += ["--platform", platform]
     if python_version is not None:
         argv += ["--python-version", python_version]
-    done = run([*argv, requirement], timeout=_SECONDS)
+    done = run([*argv, "--", requirement], timeout=_SECONDS)
     if not done.ok:
         if "No module named pip" in done.stderr:
             raise error(

