@@ -1,0 +1,49 @@
+#include "main.h"
+
+#include <cstdio>
+#include <new>
+
+#include "failure.h"
+#include "json.h"
+#include "runtime.h"
+
+namespace etcli {
+
+static int fail(const char* code, int status, const char* message) {
+  std::fprintf(stderr, "error: %s\n", message);
+  try {
+    emit(event("error").put("code", code).put("message", message));
+  } catch (const Failure&) {
+    // Nobody reads stdout; the status still tells.
+  }
+  return status;
+}
+
+int run_program(const ProgramInfo& info, int argc, char** argv, const std::function<void(const Flags&)>& work) {
+  try {
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    for (const std::string& word : words) {
+      if (word == "--help") {
+        std::fputs(help_text(info.usage, info.flags).c_str(), stdout);
+        return 0;
+      }
+      if (word == "--version") {
+        std::printf("%s %s (ExecuTorch %s)\n", info.name, etcli_version(), executorch_version());
+        return 0;
+      }
+    }
+    emit(event("start").put("protocol", 1).put("runner", info.name).put("version", etcli_version()).put("executorch", executorch_version()));
+    const Flags flags = parse_flags(words, info.flags);
+    start_runtime();
+    work(flags);
+    return 0;
+  } catch (const Failure& failure) {
+    return fail(failure.code, failure.status, failure.what());
+  } catch (const std::bad_alloc&) {
+    return fail("runner.memory", 3, "out of memory");
+  } catch (const std::exception& unexpected) {
+    return fail("runner.execute", 5, unexpected.what());
+  }
+}
+
+}  // namespace etcli
