@@ -58,7 +58,8 @@ class Target(Row):
 
     `machine` is the ELF e_machine as pyelftools names it, `abi` Android's name of the instruction set (what `ro.product.cpu.abilist`
     holds), `interpreter` the program interpreter (PT_INTERP) of its dynamic executables. `system_libraries` are on every device of
-    the target and never deployed. `min_load_alignment` is in bytes and holds for each PT_LOAD segment of everything staged.
+    the target and never deployed; `runtime_libraries` are the compiler's C++ runtime and always deployed. `min_load_alignment` is in
+    bytes and holds for each PT_LOAD segment of everything staged.
     `supported` is whether this etcli can build it; the others are described for the verbs that read their files.
     """
 
@@ -77,6 +78,7 @@ class Target(Row):
     executorch: ExecutorchFacts
     compile_flags: tuple[str, ...] = pydantic.Field(strict=False)
     link_flags: tuple[str, ...] = pydantic.Field(strict=False)
+    runtime_libraries: tuple[str, ...] = pydantic.Field(strict=False)
     system_libraries: tuple[str, ...] = pydantic.Field(strict=False)
     min_load_alignment: int = pydantic.Field(gt=0)
     api_level: int | None = pydantic.Field(description="Android API level built for by default")
