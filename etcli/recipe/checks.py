@@ -1,0 +1,107 @@
+"""What one key of a recipe says about another. Each check names the keys it reads and is left out where one of them is wrong already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from etcli.common.errors import Problem
+from etcli.recipe.schema import Recipe
+from etcli.recipe.written import Written
+
+PRECISIONS: dict[str, tuple[str, ...]] = {
+    "portable": ("fp32", "fp16", "aqlm"),
+    "xnnpack": ("fp32", "fp16", "8da4w", "aqlm"),
+    "neuron": ("A16W4", "A16W8", "A16W16", "A8W4", "A8W8"),
+}
+"""The precisions that each backend has kernels for."""
+
+Finding = tuple[str, str, str]
+"""The key that a finding stands at, what is wrong, what to do."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """`find` yields what is wrong between the keys `reads`."""
+
+    reads: tuple[str, ...]
+    find: Callable[[Recipe], Iterator[Finding]]
+
+
+def _precision(recipe: Recipe) -> Iterator[Finding]:
+    backend, precision = recipe.export.backend, recipe.export.precision
+    allowed = PRECISIONS[backend]
+    if precision not in allowed:
+        fitting = [name for name, values in PRECISIONS.items() if precision in values]
+        yield (
+            "export.precision",
+            f"backend {backend} has no precision {precision}",
+            f"Use one of {', '.join(allowed)}, or backend {' or '.join(fitting)}.",
+        )
+
+
+def _neuron(recipe: Recipe) -> Iterator[Finding]:
+    if recipe.export.backend == "neuron" and recipe.neuron is None:
+        yield (
+            "export.backend",
+            "backend neuron needs a neuron section",
+            "Add neuron: with platform and sdk.",
+        )
+    if recipe.export.backend != "neuron" and recipe.neuron is not None:
+        yield (
+            "neuron",
+            f"the neuron section is for backend neuron, and the backend is {recipe.export.backend}",
+            "Remove the section (neuron: null removes an inherited one), or set export.backend: neuron.",
+        )
+
+
+def _calibration(recipe: Recipe) -> Iterator[Finding]:
+    calibration = recipe.neuron.calibration if recipe.neuron is not None else None
+    if calibration is not None and (calibration.file is None) == (calibration.prompts is None):
+        yield "neuron.calibration", "calibration needs either file or prompts", "Write exactly one of the two."
+
+
+def _executorch(recipe: Recipe) -> Iterator[Finding]:
+    provider, root = recipe.build.executorch.from_, recipe.build.executorch.root
+    if provider == "prefix" and root is None:
+        yield "build.executorch", "from: prefix needs root", "Add root: PATH of the installed ExecuTorch."
+    if provider in ("auto", "wheel") and root is not None:
+        yield (
+            "build.executorch.root",
+            f"root means nothing with from: {provider}",
+            "Write from: source or from: prefix.",
+        )
+
+
+def _mtk_runner(recipe: Recipe) -> Iterator[Finding]:
+    if recipe.run.runner != "mtk":
+        return
+    if recipe.export.cache == "ring":
+        yield "export.cache", "the mtk runner shifts its caches; a ring is for the etcli runner", "Use cache: shift."
+    if len(recipe.export.shapes) > 2:
+        yield "export.shapes", "the mtk runner takes one prompt shape", "Keep one prompt shape and the 1t shape."
+
+
+CHECKS = (
+    Check(("export.backend", "export.precision"), _precision),
+    Check(("export.backend", "neuron"), _neuron),
+    Check(("neuron",), _calibration),
+    Check(("build.executorch",), _executorch),
+    Check(("run.runner", "export.cache", "export.shapes"), _mtk_runner),
+)
+
+
+def cross_checks(recipe: Recipe, root: Written, bad: set[str]) -> list[Problem]:
+    """Every contradiction between keys of a recipe, but for checks that read one of the `bad` keys or what is above or below it."""
+    found = []
+    for check in CHECKS:
+        if any(_touches(key, wrong) for key in check.reads for wrong in bad):
+            continue
+        for key, message, hint in check.find(recipe):
+            where, _ = root.find(tuple(key.split(".")))
+            found.append(where.problem("recipe.conflict", message, hint))
+    return found
+
+
+def _touches(key: str, wrong: str) -> bool:
+    return key == wrong or key.startswith(f"{wrong}.") or wrong.startswith(f"{key}.")

@@ -1,0 +1,83 @@
+"""Values that the grammar has and the product does not support yet: refused by name, each at its line.
+
+A row of `NOT_YET` goes when its value is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from etcli.common.errors import Problem, RecipeError
+from etcli.recipe.loaded import LoadedRecipe
+from etcli.recipe.schema import Recipe
+
+
+@dataclass(frozen=True)
+class NotYet:
+    """One kind of value: the key it stands at, when it is meant, what is refused, and what works instead."""
+
+    key: str
+    asked: Callable[[Recipe], bool]
+    what: str
+    instead: str
+
+
+NOT_YET: tuple[NotYet, ...] = (
+    NotYet(
+        "model.source",
+        lambda r: r.model.source.startswith("hf:"),
+        "a Hugging Face source",
+        "Download it and give its folder.",
+    ),
+    NotYet(
+        "model.adapter", lambda r: r.model.adapter is not None, "a LoRA adapter", "Merge it into the checkpoint first."
+    ),
+    NotYet("model.quantize", lambda r: r.model.quantize is not None, "model.quantize", "Remove the key."),
+    NotYet(
+        "export.backend", lambda r: r.export.backend == "neuron", "backend neuron", "Use backend xnnpack or portable."
+    ),
+    NotYet(
+        "export.precision",
+        lambda r: r.export.precision != "fp32" and r.export.backend != "neuron",
+        "a precision other than fp32",
+        "Use precision fp32.",
+    ),
+    NotYet("export.layout", lambda r: r.export.layout == "separate", "layout separate", "Use layout package."),
+    NotYet("export.cache", lambda r: r.export.cache == "ring", "cache ring", "Use cache shift."),
+    NotYet("export.group_size", lambda r: r.export.group_size is not None, "export.group_size", "Remove the key."),
+    NotYet("export.head", lambda r: r.export.head is not None, "export.head", "Remove the key."),
+    NotYet("export.embedding", lambda r: r.export.embedding is not None, "export.embedding", "Remove the key."),
+    NotYet("build.target", lambda r: r.build.target == "android", "target android", "Use host or linux-aarch64."),
+    NotYet(
+        "build.custom_ops", lambda r: bool(r.build.custom_ops), "building custom operators", "Remove build.custom_ops."
+    ),
+    NotYet(
+        "build.executorch.from",
+        lambda r: r.build.executorch.from_ in ("source", "prefix"),
+        "ExecuTorch from a checkout or prefix",
+        "Use from: wheel.",
+    ),
+    NotYet("run.runner", lambda r: r.run.runner == "mtk", "the mtk runner", "Use runner etcli."),
+    NotYet("run.temperature", lambda r: r.run.temperature > 0, "sampling (temperature above 0)", "Use temperature 0."),
+    NotYet("run.top_p", lambda r: r.run.top_p < 1, "sampling (top_p below 1)", "Use top_p 1."),
+)
+
+
+def unsupported(loaded: LoadedRecipe) -> list[Problem]:
+    """A problem with exit code 2 for every value of the recipe that this version of etcli does not support."""
+    found = []
+    for row in NOT_YET:
+        if row.asked(loaded.recipe):
+            place = loaded.location(row.key)
+            found.append(
+                RecipeError.problem(
+                    f"{loaded.described(row.key)}: this version of etcli does not support {row.what} yet",
+                    code="recipe.unsupported",
+                    hint=row.instead,
+                    file=place.file,
+                    line=place.line,
+                    column=place.column,
+                )
+            )
+    return found
