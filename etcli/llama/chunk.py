@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from etcli.checkpoint.layout import EMBEDDING, HEAD, NORM
 from etcli.llama.layer import DecoderLayer
 from etcli.llama.linear import linear
 from etcli.llama.norm import RMSNorm
@@ -50,9 +51,9 @@ class Chunk(nn.Module):
                 index, _, rest = rest.partition(".")
                 names[name] = f"model.layers.{self.first_layer + int(index)}.{rest}"
             elif part == "norm":
-                names[name] = f"model.norm.{rest}"
+                names[name] = NORM
             else:
-                names[name] = "model.embed_tokens.weight" if self.config.tied_embeddings else f"lm_head.{rest}"
+                names[name] = EMBEDDING if self.config.tied_embeddings else HEAD
         return names
 
     def forward(

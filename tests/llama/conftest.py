@@ -36,7 +36,7 @@ class MemoryCheckpoint:
 
     def read(self, name: str) -> torch.Tensor:
         if name not in self.weights:
-            raise CheckpointError(f"no tensor {name}", code="checkpoint.missing_tensor")
+            raise CheckpointError(f"no tensor {name}", code="checkpoint.tensor_missing")
         self.read_names.append(name)
         return self.weights[name].clone()
 
@@ -44,7 +44,9 @@ class MemoryCheckpoint:
         return hashlib.sha256(self.weights[name].numpy().tobytes()).hexdigest()
 
 
-def _network(*, seed: int = 0, rope: Mapping[str, Any] | None = None, **options: Any) -> tuple[LlamaForCausalLM, MemoryCheckpoint]:
+def _network(
+    *, seed: int = 0, rope: Mapping[str, Any] | None = None, **options: Any
+) -> tuple[LlamaForCausalLM, MemoryCheckpoint]:
     """A random network: Hugging Face options override those of a 4-layer default; `rope` is its `rope_parameters`."""
     parameters = dict(rope or {"rope_type": "default", "rope_theta": 10000.0})
     settings: dict[str, Any] = {

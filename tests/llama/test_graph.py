@@ -9,7 +9,7 @@ import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 from executorch.exir.passes import MemoryPlanningPass
-from executorch.extension.pybindings.portable_lib import _load_for_executorch_from_buffer
+from executorch.extension.pybindings.portable_lib import _load_program_from_buffer
 
 from etcli.llama.caches import empty_caches
 from etcli.llama.chunk import Chunk, load_weights
@@ -42,32 +42,63 @@ def lowered(chunk: Chunk, layers: int, partitioner):
         return edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning))
 
 
-@pytest.mark.parametrize("head", [False, True], ids=["body", "head"])
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"num_key_value_heads": 1, "head_dim": 24, "attention_bias": True, "mlp_bias": True}, {"num_key_value_heads": 4}],
-    ids=["grouped", "multi_query_with_biases", "multi_head"],
-)
-def test_xnnpack_takes_each_method_whole(network, options, head: bool) -> None:
+CASES = {
+    "grouped_body": ({}, 2, False),
+    "multi_query_head_with_biases": (
+        {"num_key_value_heads": 1, "head_dim": 24, "attention_bias": True, "mlp_bias": True},
+        1,
+        True,
+    ),
+    "multi_head_tied_head": ({"num_key_value_heads": 4, "tie_word_embeddings": True}, 1, True),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_xnnpack_takes_each_method_whole_and_caches_in_place(network, case: str) -> None:
+    options, layers, head = CASES[case]
     _, checkpoint = network(**options)
-    chunk = Chunk(checkpoint.config, 2, 2, head=head).eval()
+    chunk = Chunk(checkpoint.config, 4 - layers, layers, head=head).eval()
     load_weights(chunk, checkpoint)
-    program = lowered(chunk, 2, [XnnpackPartitioner()])
+    program = lowered(chunk, layers, [XnnpackPartitioner()])
     plans = program.executorch_program.execution_plan
     assert len(plans) == 2
     for plan in plans:
         assert len(plan.delegates) == 1
         assert [operator.name for operator in plan.operators] == []
         assert len(plan.chains[0].instructions) == 1
+    run_in_place(program, chunk, layers)
 
-    module = _load_for_executorch_from_buffer(program.buffer)
+
+def test_portable_kernels_with_caches_in_place(network) -> None:
+    _, checkpoint = network()
+    chunk = Chunk(checkpoint.config, 3, 1, head=True).eval()
+    load_weights(chunk, checkpoint)
+    run_in_place(lowered(chunk, 1, []), chunk, 1)
+
+
+@torch.no_grad()
+def run_in_place(program, chunk: Chunk, layers: int) -> None:
+    """Each method four times, its cache outputs the same memory as its cache inputs, against eager with separate memory."""
+    loaded = _load_program_from_buffer(program.buffer)
     for tokens in (PROMPT, 1):
-        values = inputs(checkpoint.config, 2, tokens, seen=9)
-        expected = chunk(*values)
-        actual = module.run_method(f"net_{tokens}t{CACHE}c_0", values)
-        assert len(actual) == len(expected) == 1 + 2 * 2
-        for ours, theirs in zip(actual, expected, strict=True):
-            torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+        method = loaded.load_method(f"net_{tokens}t{CACHE}c_0")
+        values = inputs(chunk.config, layers, tokens, seen=0)
+        ours = theirs = values[3:]
+        for step in range(4):
+            generator = torch.Generator().manual_seed(step)
+            hidden = torch.randn(values[0].shape, generator=generator)
+            mask = additive_mask(tokens, CACHE, step * tokens)
+            expected, *theirs = chunk(hidden, mask, values[2], *theirs)
+            method.set_inputs((hidden, mask, values[2], *ours))
+            method.execute()
+            # The method keeps its output storage, so from the second step on its own outputs are its inputs.
+            actual, *outputs = method.get_outputs(False)
+            same_memory = [old.data_ptr() == new.data_ptr() for old, new in zip(ours, outputs, strict=True)]
+            assert same_memory == [step > 0] * (2 * layers)
+            ours = outputs
+            torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
+            for mine, reference in zip(ours, theirs, strict=True):
+                torch.testing.assert_close(mine, reference, atol=1e-4, rtol=1e-4)
 
 
 @torch.no_grad()
@@ -76,7 +107,7 @@ def test_new_caches_are_the_last_rows_of_old_and_new(network) -> None:
     chunk = Chunk(checkpoint.config, 0, 2, head=False).eval()
     load_weights(chunk, checkpoint)
     values = inputs(checkpoint.config, 2, PROMPT, seen=9)
-    hidden, mask, rotary, *caches = values
+    hidden, caches = values[0], values[3:]
     _, *shifted = chunk(*values)
     for old, new in zip(caches, shifted, strict=True):
         assert new.shape == old.shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from etcli.common.errors import CheckpointError, EtcliError, ExitCode
+from etcli.common.errors import CheckpointError, ExitCode
 from etcli.llama.chunk import Chunk, load_weights
 from etcli.llama.weights import load_embedding
 
@@ -53,11 +53,11 @@ def test_every_missing_and_misshapen_tensor_is_named_and_nothing_read(network) -
     del checkpoint.weights["model.layers.2.mlp.up_proj.weight"]
     checkpoint.weights["model.layers.3.self_attn.k_proj.weight"] = torch.zeros(64, 64)
     chunk = Chunk(checkpoint.config, 2, 2, head=False)
-    with pytest.raises(EtcliError) as caught:
+    with pytest.raises(CheckpointError) as caught:
         load_weights(chunk, checkpoint)
     codes = {problem.code: problem for problem in caught.value.problems}
-    assert set(codes) == {"checkpoint.missing_tensor", "checkpoint.tensor_shape"}
-    assert "model.layers.2.mlp.up_proj.weight" in codes["checkpoint.missing_tensor"].message
+    assert set(codes) == {"checkpoint.tensor_missing", "checkpoint.tensor_shape"}
+    assert "model.layers.2.mlp.up_proj.weight" in codes["checkpoint.tensor_missing"].message
     assert "[64, 64]" in codes["checkpoint.tensor_shape"].message
     assert "[32, 64]" in codes["checkpoint.tensor_shape"].message
     assert caught.value.exit is ExitCode.CHECKPOINT
