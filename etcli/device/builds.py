@@ -59,7 +59,7 @@ def choose_build(
     fitting = fitting_targets(device)
     if target is not None:
         if target not in fitting:
-            problem = _unfit(target, fitting, device)
+            problem = unfit_problem(target, fitting, device)
             if not force:
                 raise DeployError.many([problem])
             console.warn(problem.message, code=problem.code)
@@ -104,7 +104,8 @@ def _read(folder: Path) -> LocalBuild | None:
     return LocalBuild(folder, manifest, file_sha256(path))
 
 
-def _unfit(target: str, fitting: list[str], device: Device) -> Problem:
+def unfit_problem(target: str, fitting: list[str], device: Device) -> Problem:
+    """The problem of a `target` whose programs the device cannot start; `fitting` are those it can."""
     fits = f"it runs {' and '.join(fitting)}" if fitting else "no target of etcli fits it"
     return DeployError.problem(
         f"target {target} does not fit {device.serial} ({device.facts().abi}): {fits}",

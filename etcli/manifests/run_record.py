@@ -23,7 +23,10 @@ class DeviceFacts(Part):
 
 
 class RunRecord(Manifest):
-    """One run. Ids are of the model's vocabulary; rates are tokens per second, None where no step was timed."""
+    """One run. Ids are of the model's vocabulary; rates are tokens per second, None where no step was timed.
+
+    Load time and peak memory are None where the run was ended before the runner told them.
+    """
 
     name: str
     runner: str
@@ -36,7 +39,7 @@ class RunRecord(Manifest):
     prefill_tokens_per_s: float | None
     decode_tokens_per_s: float | None
     time_to_first_token_s: float | None
-    load_s: float
-    peak_memory_bytes: int
+    load_s: float | None
+    peak_memory_bytes: int | None
     threads: int | None
     device: DeviceFacts

@@ -1,0 +1,92 @@
+"""What a runner tells while it runs, in one form for every kind of runner. Untrusted: each field is checked where a line is read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import pydantic
+
+Seconds = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
+Rate = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, pydantic.Field(ge=0, lt=1 << 63)]
+Text = Annotated[str, pydantic.Field(max_length=1 << 16)]
+
+
+class Event(pydantic.BaseModel):
+    """Base of the events. Fields that this version does not know are ignored, so a newer runner can say more."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="ignore", strict=True)
+
+
+class Start(Event):
+    """The first event: who speaks."""
+
+    event: Literal["start"]
+    protocol: int
+    runner: Text
+    version: Text
+    executorch: Text
+
+
+class Loaded(Event):
+    """All programs are loaded and checked. `memory_bytes` is resident memory at that moment."""
+
+    event: Literal["loaded"]
+    load_s: Seconds
+    chunks: Count
+    threads: Count
+    memory_bytes: Count
+
+
+class Prefill(Event):
+    """The prompt is done: its tokens without padding, calls of the first chunk, seconds of all chunks."""
+
+    event: Literal["prefill"]
+    tokens: Count
+    calls: Count
+    seconds: Seconds
+
+
+class Token(Event):
+    """A generated id; `t_s` since the prompt's first call."""
+
+    event: Literal["token"]
+    index: Count
+    id: Count
+    t_s: Seconds
+
+
+class Stats(Event):
+    """The run ended by itself. Rates are tokens per second, None where no step was timed."""
+
+    event: Literal["stats"]
+    stop_reason: Literal["stop_id", "max_new_tokens", "cache_full"]
+    prompt_tokens: Count
+    new_tokens: Count
+    load_s: Seconds
+    prefill_s: Seconds
+    decode_s: Seconds
+    decode_steps: Count
+    prefill_tokens_per_s: Rate | None
+    decode_tokens_per_s: Rate | None
+    time_to_first_token_s: Seconds | None
+    peak_memory_bytes: Count
+    chunk_seconds: tuple[Seconds, ...] = pydantic.Field(strict=False)
+
+
+class Failure(Event):
+    """The runner gave up, and says why."""
+
+    event: Literal["error"]
+    code: Text
+    message: Text
+
+
+class Note(Event):
+    """A line that is no event: something else printed to the runner's stdout."""
+
+    event: Literal["note"] = "note"
+    text: str
+
+
+AnyEvent = Start | Loaded | Prefill | Token | Stats | Failure | Note

@@ -1,0 +1,52 @@
+"""The prompt as ids, encoded on this machine, and refused here where the model's cache cannot take it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from etcli.common.errors import CheckpointError, UsageError
+from etcli.manifests.bundle import BundleManifest
+from etcli.tokenizer.base import Tokenizer
+from etcli.tokenizer.chat import encode_prompt
+from etcli.tokenizer.opening import open_tokenizer
+
+
+def open_bundle_tokenizer(bundle: BundleManifest, folder: Path) -> Tokenizer:
+    """The tokenizer that the bundle in `folder` carries.
+
+    Raises:
+        CheckpointError: it cannot be read.
+    """
+    return open_tokenizer((folder / bundle.tokenizer.path).parent)
+
+
+def prompt_ids(
+    tokenizer: Tokenizer, bundle: BundleManifest, text: str, *, chat: bool, system: str | None
+) -> tuple[int, ...]:
+    """Ids of `text`, which leave room in the cache for at least one answer token.
+
+    Raises:
+        UsageError: there is nothing in the prompt, or it is too long.
+        CheckpointError: the tokenizer gives ids that the model does not have, or its chat template fails.
+    """
+    ids = tuple(encode_prompt(tokenizer, text, chat=chat, system=system))
+    if not ids:
+        raise UsageError(
+            "the prompt is empty",
+            code="run.prompt_empty",
+            hint="Give one with --prompt, or as run.prompt in the recipe.",
+        )
+    cache = bundle.shapes[0].cache
+    if len(ids) >= cache:
+        raise UsageError(
+            f"the prompt has {len(ids):,} tokens; the cache holds {cache:,}, prompt and answer together",
+            code="run.prompt_too_long",
+            hint=f"Shorten it to {cache - 1:,} tokens or fewer, or export with a larger cache (export.shapes, as 32t{2 * cache}c).",
+        )
+    if max(ids) >= bundle.model.vocab_size:
+        raise CheckpointError(
+            f"the tokenizer gives id {max(ids):,}, the model has {bundle.model.vocab_size:,} ids",
+            code="tokenizer.vocabulary",
+            hint="Tokenizer and weights are not of the same model.",
+        )
+    return ids

@@ -1,0 +1,242 @@
+"""The run stage: prompt encoded here, the runner started on the device, its tokens streamed as text, the record kept."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from etcli.common.errors import EtcliError, InterruptedByUser, RunError, StaleError
+from etcli.common.hashing import file_sha256
+from etcli.common.workspace import Workspace
+from etcli.device.base import Device
+from etcli.device.builds import LocalBuild, choose_build
+from etcli.device.deployed import PROMPT_IDS, deployment_difference, folder_problem, read_deployment
+from etcli.device.platform import check_platform
+from etcli.manifests.bundle import BundleManifest
+from etcli.manifests.run_record import RunRecord
+from etcli.output.console import Console
+from etcli.recipe.loaded import LoadedRecipe
+from etcli.recipe.outdated import MANIFEST, command_line, require_bundle
+from etcli.run.binary import place_binary
+from etcli.run.capture import RECORD, Capture
+from etcli.run.failure import explain
+from etcli.run.outcome import Answer, make_record
+from etcli.run.prompt import open_bundle_tokenizer, prompt_ids
+from etcli.run.runners import RUNNERS, Job, Runner
+from etcli.run.session import Session, run_program
+
+__all__ = ["RunOptions", "run"]
+
+# A prompt of more characters goes into a file: old adb daemons take at most 4096 bytes of command.
+_LONGEST_PROMPT_ARGUMENT = 2000
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How to run; None stands for the recipe's value.
+
+    `runner_binary` replaces the deployed program for this run. `bundle` is the bundle that was deployed, by default the workspace's.
+    `ignore_stop_ids` goes on to `max_new_tokens`, for measurements; `stream` says whether the text is shown as it comes.
+    """
+
+    prompt: str | None = None
+    max_new_tokens: int | None = None
+    chat: bool | None = None
+    runner_binary: Path | None = None
+    target: str | None = None
+    stale_ok: bool = False
+    force: bool = False
+    bundle: Path | None = None
+    ignore_stop_ids: bool = False
+    stream: bool = True
+
+
+def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: RunOptions, console: Console) -> RunRecord:
+    """Run what is deployed. Everything the runner printed is kept in `<workspace>/<name>/runs/<time>/`, with the record.
+
+    A run that reached `run.timeout_s` is ended on the device and returned with stop reason `timeout` and the tokens it gave.
+
+    Raises:
+        StaleError: bundle or build is missing or outdated, or the device does not hold them.
+        UsageError: the prompt is empty or too long for the cache.
+        DeployError: the bundle's platform is not the device's.
+        RunError: the runner failed, was killed, or printed what its protocol does not allow.
+        DeviceError: the device cannot be reached.
+        InterruptedByUser: Ctrl-C; the program on the device has been ended and the record kept.
+    """
+    recipe = loaded.recipe
+    problem = folder_problem(recipe.device_dir)
+    if problem is not None:
+        raise EtcliError.many([problem])
+    bundle_folder = options.bundle or workspace.bundle
+    bundle = require_bundle(loaded, workspace, bundle_folder, stale_ok=options.stale_ok, console=console)
+    runner = RUNNERS[recipe.run.runner]
+    text = options.prompt if options.prompt is not None else recipe.run.prompt
+    chat = recipe.run.chat if options.chat is None else options.chat
+    tokenizer = open_bundle_tokenizer(bundle, bundle_folder)
+    ids = prompt_ids(tokenizer, bundle, text, chat=chat, system=recipe.run.system)
+    most = options.max_new_tokens or recipe.run.max_new_tokens
+    _note_room(len(ids), most, bundle, console)
+    build = choose_build(
+        loaded,
+        workspace,
+        device,
+        target=options.target,
+        stale_ok=options.stale_ok,
+        force=options.force,
+        console=console,
+    )
+    check_platform(bundle.platform, device, force=options.force, console=console)
+    _check_deployed(loaded, workspace, device, runner, file_sha256(bundle_folder / MANIFEST), build, options, console)
+
+    folder = recipe.device_dir
+    answer = Answer(
+        prompt_tokens=len(ids),
+        max_new_tokens=most,
+        vocab_size=bundle.model.vocab_size,
+        stop_ids=() if options.ignore_stop_ids else bundle.model.stop_ids,
+        stream=tokenizer.stream(),
+        write=console.write if options.stream else lambda _: None,
+    )
+    facts = device.facts()
+    emulated = ", emulated" if facts.emulated else ""
+    with (
+        Capture(workspace.runs) as capture,
+        console.step(f"run {recipe.name} on {device.serial} ({facts.model}{emulated})"),
+        _prompt_file(device, folder, ids) as ids_file,
+    ):
+        program = f"{folder}/bin/{runner.program}"
+        if options.runner_binary is not None:
+            program = place_binary(device, folder, options.runner_binary, build.manifest)
+        job = Job(
+            program=program,
+            folder=folder,
+            prompt_ids=ids,
+            ids_file=ids_file,
+            max_new_tokens=most,
+            threads=recipe.run.threads,
+            ignore_stop_ids=options.ignore_stop_ids,
+        )
+        session = run_program(
+            device,
+            runner,
+            runner.argv(job),
+            cwd=folder,
+            env=_environment(build, folder),
+            timeout_s=recipe.run.timeout_s,
+            capture=capture,
+            on_event=answer.take,
+        )
+        answer.finish()
+        if session.ended_by is None and (answer.stats is None or answer.failure is not None or session.code != 0):
+            raise explain(device, facts, session, answer, capture)
+        record = make_record(
+            recipe.name,
+            runner=recipe.run.runner,
+            target=build.target,
+            prompt=text,
+            prompt_ids=ids,
+            answer=answer,
+            session=session,
+            device=facts,
+        )
+        capture.record(record)
+        console.detail(f"    kept in {capture.folder}")
+    return _ended(record, session, capture, recipe.run.timeout_s, console)
+
+
+def _ended(
+    record: RunRecord, session: Session, capture: Capture, timeout_s: float | None, console: Console
+) -> RunRecord:
+    """The record, or what an early end means for the command."""
+    if session.ended_by == "interrupted":
+        raise InterruptedByUser(
+            f"run interrupted after {len(record.tokens)} tokens; the program on {record.device.serial} has been ended",
+            code="interrupted",
+            hint=f"What there was is in {capture.folder / RECORD}",
+        )
+    if record.stop_reason == "timeout":
+        message = f"the run was ended after {timeout_s:g} s (run.timeout_s) with {len(record.tokens)} tokens"
+        if not record.tokens:
+            raise RunError(
+                message,
+                code="run.timeout",
+                hint="Give it more time with --set run.timeout_s=SECONDS; its messages are in the file.",
+                file=capture.folder,
+            )
+        console.warn(message, code="run.timeout")
+    return record
+
+
+def _note_room(prompt_tokens: int, most: int, bundle: BundleManifest, console: Console) -> None:
+    cache = bundle.shapes[0].cache
+    if prompt_tokens + most > cache:
+        console.note(
+            f"the cache of {cache} tokens ends the answer after at most {cache - prompt_tokens + 1} of {most} tokens "
+            f"(the prompt has {prompt_tokens})"
+        )
+
+
+def _check_deployed(
+    loaded: LoadedRecipe,
+    workspace: Workspace,
+    device: Device,
+    runner: Runner,
+    bundle_sha256: str,
+    build: LocalBuild,
+    options: RunOptions,
+    console: Console,
+) -> None:
+    folder = loaded.recipe.device_dir
+    deployed = read_deployment(device, folder)
+    difference = deployment_difference(
+        deployed,
+        name=loaded.recipe.name,
+        bundle_sha256=bundle_sha256,
+        target=build.target,
+        build_sha256=build.sha256,
+    )
+    words = ["--target", options.target] if options.target else []
+    words += ["--bundle", str(options.bundle)] if options.bundle else []
+    if difference is not None:
+        if not options.stale_ok or deployed is None:
+            raise StaleError(
+                f"{folder} on {device.serial} is not what this recipe deploys: {difference}",
+                code="deploy.missing" if deployed is None else "deploy.outdated",
+                hint=f"Run: {command_line('deploy', loaded, workspace, *words)}",
+            )
+        console.warn(f"running an outdated deployment: {difference}", code="deploy.outdated")
+    if deployed is not None and f"bin/{runner.program}" not in {file.path for file in deployed.files}:
+        raise StaleError(
+            f"the deployment in {folder} on {device.serial} has no {runner.program}",
+            code="deploy.no_runner",
+            hint=f"Run: {command_line('build', loaded, workspace, '--target', build.target)}, then deploy again.",
+        )
+
+
+def _environment(build: LocalBuild, folder: str) -> dict[str, str]:
+    """Libraries that were staged beside the programs are found there, whatever run path they were linked with."""
+    libraries = any(file.path.endswith(".so") or ".so." in file.path for file in build.manifest.stage)
+    return {"LD_LIBRARY_PATH": f"{folder}/bin"} if libraries else {}
+
+
+@contextlib.contextmanager
+def _prompt_file(device: Device, folder: str, ids: tuple[int, ...]) -> Iterator[str | None]:
+    """The path of a file with `ids` on the device while the block runs, or None where they fit a command line."""
+    text = ",".join(map(str, ids))
+    if len(text) <= _LONGEST_PROMPT_ARGUMENT:
+        yield None
+        return
+    path = f"{folder}/{PROMPT_IDS}"
+    with tempfile.TemporaryDirectory(prefix="etcli-") as scratch:
+        local = Path(scratch) / PROMPT_IDS
+        local.write_text(text + "\n", encoding="ascii")
+        device.push(local, path)
+    try:
+        yield path
+    finally:
+        with contextlib.suppress(EtcliError):
+            device.shell(["rm", "-f", path])

@@ -1,0 +1,265 @@
+"""`smoke`: export, build, deploy and run in order, then the device's tokens against the eager reference.
+
+Stages whose output is current do nothing and say so. The run and the reference are never taken from an earlier time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from etcli.build.stage import BuildOptions, build
+from etcli.common.errors import DeployError, DeviceError, EtcliError, MismatchError, RunError
+from etcli.common.workspace import Workspace
+from etcli.deploy.stage import DeployOptions, DeployResult, deploy
+from etcli.device.base import Device
+from etcli.device.builds import unfit_problem
+from etcli.device.fit import fitting_targets
+from etcli.device.select import select_device
+from etcli.export.reference import run_reference
+from etcli.export.stage import ExportOptions, export
+from etcli.manifests.base import FileEntry, Part
+from etcli.manifests.bundle import BundleManifest
+from etcli.manifests.run_record import RunRecord
+from etcli.output.console import Console
+from etcli.output.junit import Case, Suite, write_junit
+from etcli.recipe.loaded import LoadedRecipe
+from etcli.run.prompt import open_bundle_tokenizer
+from etcli.run.stage import RunOptions, run
+from etcli.verbs.comparison import Difference, first_difference
+
+T = TypeVar("T")
+
+STAGES = ("device", "export", "build", "deploy", "run", "compare")
+
+
+@dataclass(frozen=True)
+class SmokeOptions:
+    """How to choose the device and target, and where a JUnit report goes."""
+
+    serial: str | None = None
+    virtual: str | None = None
+    target: str | None = None
+    junit: Path | None = None
+    require_device: bool = False
+
+
+class Stage(Part):
+    """A stage of a smoke run: seconds it took, and whether its output was current, so that it had nothing to do."""
+
+    name: str
+    outcome: Literal["passed", "failed", "skipped"]
+    current: bool = False
+    seconds: float = 0.0
+    message: str = ""
+
+
+class SmokeResult(RunRecord):
+    """The run's record, with the reference's tokens, the stages, and what was exported and sent."""
+
+    reference_tokens: tuple[int, ...]
+    matches: bool
+    first_difference: Difference | None
+    stages: tuple[Stage, ...]
+    bundle: str
+    bundle_files: tuple[FileEntry, ...]
+    sent_bytes: int
+    skipped_bytes: int
+
+
+def smoke(loaded: LoadedRecipe, workspace: Workspace, options: SmokeOptions, console: Console) -> SmokeResult:
+    """The whole way, and the proof of it.
+
+    Raises:
+        MismatchError: the device's tokens are not the reference's; `etcli_result` of the error is the whole result.
+        EtcliError: whatever a stage raises. A JUnit report, where asked for, is written in every case.
+    """
+    stages = _Stages(console)
+    try:
+        return _smoke(loaded, workspace, options, console, stages)
+    finally:
+        if options.junit is not None:
+            write_junit(options.junit, stages.suites())
+            console.note(f"JUnit report: {options.junit}")
+
+
+def choose_device(options: SmokeOptions, console: Console) -> Device:
+    """The device given, or else the only one connected, or else the virtual one.
+
+    Raises:
+        DeviceError: several are connected; or none is physical although one is required.
+    """
+    virtual = options.virtual
+    if options.require_device and virtual is not None:
+        raise _no_physical_device("a virtual device was asked for")
+    try:
+        device = select_device(serial=options.serial, virtual=virtual, console=console)
+    except DeviceError as error:
+        nothing = {problem.code for problem in error.problems} == {"device.none"}
+        if options.serial is not None or virtual is not None or options.require_device or not nothing:
+            raise
+        console.note("no device is connected: taking a virtual one")
+        device = select_device(serial=None, virtual="virtual", console=console)
+    if options.require_device and device.facts().emulated:
+        raise _no_physical_device(f"{device.serial} is emulated")
+    return device
+
+
+def _smoke(
+    loaded: LoadedRecipe, workspace: Workspace, options: SmokeOptions, console: Console, stages: _Stages
+) -> SmokeResult:
+    device = stages.run("device", lambda: choose_device(options, console))
+    target = stages.run("device", lambda: _target(loaded, device, options.target))
+    bundle = stages.run("export", lambda: _export(loaded, workspace, console, stages))
+    stages.run("build", lambda: _build(loaded, workspace, target, console, stages))
+    deployed = stages.run("deploy", lambda: _deploy(loaded, workspace, device, target, console, stages))
+    record = stages.run("run", lambda: _run(loaded, workspace, device, target, console))
+    return stages.run("compare", lambda: _compare(loaded, workspace, bundle, deployed, record, console, stages))
+
+
+def _target(loaded: LoadedRecipe, device: Device, target: str | None) -> str:
+    fitting = fitting_targets(device)
+    asked = target or (loaded.recipe.build.target if loaded.recipe.build.target != "auto" else None)
+    if asked is not None:
+        if asked not in fitting:
+            raise DeployError.many([unfit_problem(asked, fitting, device)])
+        return asked
+    if not fitting:
+        raise DeviceError(
+            f"etcli has no target for {device.serial} ({device.facts().abi})",
+            code="device.no_target",
+            hint="Targets are listed in toolchains/targets.yaml; the device must have the ABI and the loader of one.",
+        )
+    return fitting[0]
+
+
+def _export(loaded: LoadedRecipe, workspace: Workspace, console: Console, stages: _Stages) -> BundleManifest:
+    result = export(loaded, workspace, ExportOptions(jobs=None, only_chunks=None, force=False, dry_run=False), console)
+    stages.current = result.current
+    if result.manifest is None:  # only a dry run or a part of the chunks gives none
+        raise AssertionError("a whole export left no manifest")
+    return result.manifest
+
+
+def _build(loaded: LoadedRecipe, workspace: Workspace, target: str, console: Console, stages: _Stages) -> None:
+    options = BuildOptions(target=target, configure_only=False, clean=False, jobs=None, dry_run=False)
+    stages.current = build(loaded, workspace, options, console).current
+
+
+def _deploy(
+    loaded: LoadedRecipe, workspace: Workspace, device: Device, target: str, console: Console, stages: _Stages
+) -> DeployResult:
+    result = deploy(loaded, workspace, device, DeployOptions(target=target), console)
+    stages.current = result.current
+    return result
+
+
+def _run(loaded: LoadedRecipe, workspace: Workspace, device: Device, target: str, console: Console) -> RunRecord:
+    record = run(loaded, workspace, device, RunOptions(target=target), console)
+    if record.stop_reason == "timeout":
+        raise RunError(
+            f"the run was ended by run.timeout_s after {len(record.tokens)} tokens; there is nothing to compare",
+            code="run.timeout",
+            hint="Give it more time with --set run.timeout_s=SECONDS, or ask for less with --set run.max_new_tokens=N.",
+        )
+    return record
+
+
+def _compare(
+    loaded: LoadedRecipe,
+    workspace: Workspace,
+    bundle: BundleManifest,
+    deployed: DeployResult,
+    record: RunRecord,
+    console: Console,
+    stages: _Stages,
+) -> SmokeResult:
+    reference = run_reference(
+        loaded,
+        prompt_ids=record.prompt_ids,
+        max_new_tokens=loaded.recipe.run.max_new_tokens,
+        cache_length=bundle.shapes[0].cache,
+        console=console,
+    )
+    tokenizer = open_bundle_tokenizer(bundle, workspace.bundle)
+    difference = first_difference(record.tokens, reference.tokens, tokenizer)
+    result = SmokeResult(
+        **{name: getattr(record, name) for name in RunRecord.model_fields},
+        reference_tokens=tuple(reference.tokens),
+        matches=difference is None,
+        first_difference=difference,
+        stages=stages.so_far(difference is None),
+        bundle=str(workspace.bundle),
+        bundle_files=bundle.files(),
+        sent_bytes=deployed.sent_bytes,
+        skipped_bytes=deployed.skipped_bytes,
+    )
+    if difference is not None:
+        error = MismatchError(
+            f"the device's tokens differ from the reference's at {difference}",
+            code="smoke.mismatch",
+            hint="Export and build again (etcli export --force, etcli build --clean); if it stays, the backend computes something else: "
+            "--set export.backend=portable tells whether it is the delegate.",
+        )
+        error.etcli_result = result  # type: ignore[attr-defined]
+        raise error
+    console.note(f"    all {len(record.tokens)} tokens equal the reference's")
+    return result
+
+
+def _no_physical_device(why: str) -> DeviceError:
+    return DeviceError(
+        f"no physical device: {why}",
+        code="device.none",
+        hint="Connect a phone with USB debugging on (`adb devices` must list it), or leave --require-device out.",
+    )
+
+
+@dataclass
+class _Stages:
+    """Runs the stages and keeps how each went. A stage sets `current` while it runs."""
+
+    console: Console
+    done: list[Stage] = field(default_factory=list)
+    current: bool = False
+    _started: float = 0.0
+
+    def run(self, name: str, action: Callable[[], T]) -> T:
+        self._started = time.monotonic()
+        self.current = False
+        try:
+            result = action()
+        except BaseException as error:
+            message = str(error) if isinstance(error, EtcliError) else type(error).__name__
+            self._add(Stage(name=name, outcome="failed", seconds=time.monotonic() - self._started, message=message))
+            raise
+        self._add(self._passed(name))
+        return result
+
+    def so_far(self, equal: bool) -> tuple[Stage, ...]:
+        """The stages with the comparison under way as their last."""
+        last = self._passed("compare") if equal else self._passed("compare").model_copy(update={"outcome": "failed"})
+        return (*self.done, last)
+
+    def suites(self) -> list[Suite]:
+        """One suite a stage, those that an earlier failure kept from running as skipped."""
+        by_name = {stage.name: stage for stage in self.done}
+        suites = []
+        for name in STAGES:
+            stage = by_name.get(name) or Stage(name=name, outcome="skipped", message="an earlier stage failed")
+            case = "tokens equal the reference's" if name == "compare" else name
+            output = "current: nothing to do" if stage.current else ""
+            suites.append(Suite(name, (Case(case, stage.seconds, stage.outcome, stage.message, output),)))
+        return suites
+
+    def _passed(self, name: str) -> Stage:
+        return Stage(name=name, outcome="passed", current=self.current, seconds=time.monotonic() - self._started)
+
+    def _add(self, stage: Stage) -> None:
+        if self.done and self.done[-1].name == stage.name:
+            earlier = self.done.pop()
+            stage = stage.model_copy(update={"seconds": earlier.seconds + stage.seconds})
+        self.done.append(stage)
