@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from elftools.common.exceptions import DWARFError, ELFError
 from elftools.construct.core import ConstructError
 from elftools.elf.dynamic import DynamicSegment
 from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
 from elftools.elf.segments import InterpSegment
 
 from etcli.common.errors import EtcliError, UsageError
@@ -103,3 +106,30 @@ def read_elf(path: Path, *, error: type[EtcliError] = UsageError) -> ElfFacts:
             run_path=run_path if run_path is not None else rpath,
             load_alignment=min(alignments),
         )
+
+
+@dataclass(frozen=True)
+class SymbolVersions:
+    """Symbol versions of an ELF file: those it asks of each library by name, and those it defines itself."""
+
+    needed: Mapping[str, frozenset[str]]
+    defined: frozenset[str]
+
+
+def read_symbol_versions(path: Path, *, error: type[EtcliError] = UsageError) -> SymbolVersions:
+    """GNU symbol versions of the file; empty where it uses none.
+
+    Raises:
+        EtcliError: of class `error`: the file is missing or damaged.
+    """
+    with opened(path, error=error) as elf:
+        needed: dict[str, frozenset[str]] = {}
+        defined: set[str] = set()
+        for section in elf.iter_sections():
+            if isinstance(section, GNUVerNeedSection):
+                for library, versions in section.iter_versions():
+                    needed[library.name] = frozenset(version.name for version in versions)
+            elif isinstance(section, GNUVerDefSection):
+                for _, names in section.iter_versions():
+                    defined.update(name.name for name in itertools.islice(names, 1))
+        return SymbolVersions(needed, frozenset(defined))

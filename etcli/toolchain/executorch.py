@@ -98,7 +98,7 @@ def wheel_for(target: Target, console: Console | None = None) -> ExecutorchPacka
     if platform is None:
         raise ValueError(f"target {target.name} has no ExecuTorch wheel")
     host = host_package()
-    folder = cache_dir() / "executorch" / f"{host.release}-{platform}"
+    folder = _cached(host.release, platform)
 
     def waiting() -> None:
         if console is not None:
@@ -125,6 +125,12 @@ def wheel_for(target: Target, console: Console | None = None) -> ExecutorchPacka
     return _for_target(folder, host, target, platform)
 
 
+def needs_download(target: Target) -> bool:
+    """Whether `find` would have to fetch the target's wheel first."""
+    platform = target.executorch.wheel_platform
+    return platform is not None and not _cached(_installed_release(), platform).exists()
+
+
 def find(target: Target, console: Console | None = None) -> ExecutorchPackage:
     """The package that the target's table row names for `executorch.from: auto`.
 
@@ -140,6 +146,10 @@ def find(target: Target, console: Console | None = None) -> ExecutorchPackage:
         code="executorch.not_provided",
         hint="Set build.executorch to {from: source, root: PATH} or {from: prefix, root: PATH} in the recipe.",
     )
+
+
+def _cached(release: str, platform: str) -> Path:
+    return cache_dir() / "executorch" / f"{release}-{platform}"
 
 
 def _installed_release() -> str:

@@ -1,0 +1,72 @@
+"""What a build was made from, kept beside it: an unchanged record means that nothing has to be done, a changed one says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pydantic
+
+from etcli import __version__
+from etcli.build.render import MACHINE_FILE, Toolset
+from etcli.common.errors import EtcliError
+from etcli.common.hashing import value_sha256
+from etcli.manifests.base import Manifest
+from etcli.toolchain.executorch import ExecutorchPackage
+
+RECORD = "build-record.json"
+
+
+class BuildRecord(Manifest):
+    """Inputs by name, as short texts that a person can compare.
+
+    A difference in `tree` needs a configuration from nothing, one in `project` a configuration, one in `content` only a compilation.
+    """
+
+    tree: dict[str, str] = pydantic.Field(description="what CMake's cache cannot follow when it changes")
+    project: dict[str, str] = pydantic.Field(description="hashes of the rendered files")
+    content: dict[str, str] = pydantic.Field(description="what is compiled, and for whom")
+
+
+def make_record(
+    folder: Path, files: Mapping[str, str], tools: Toolset, sources: Mapping[str, str], recipe_sha256: str
+) -> BuildRecord:
+    """The record of a build in `folder` from these inputs.
+
+    Args:
+        files: the rendered project.
+        sources: native source files, relative path to hash.
+    """
+    return BuildRecord(
+        tree={
+            "build folder": str(folder),
+            "compiler": f"{tools.compiler.description} ({tools.compiler.stamp})",
+            "ExecuTorch": f"{tools.executorch.version} ({tools.executorch.root}, {library_stamp(tools.executorch)})",
+            "ninja": str(tools.ninja),
+            "machine paths": value_sha256(files[MACHINE_FILE]),
+            "toolchain file": value_sha256(files.get("toolchain.cmake", "")),
+        },
+        project={name: value_sha256(text) for name, text in files.items()},
+        content={"etcli": __version__, "recipe": recipe_sha256, "native sources": value_sha256(dict(sources))},
+    )
+
+
+def read_record(path: Path) -> BuildRecord | None:
+    """The record at `path`, or None where there is none that this etcli understands."""
+    try:
+        return BuildRecord.read(path)
+    except (OSError, EtcliError):
+        return None
+
+
+def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Names whose values differ."""
+    return [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+
+
+def library_stamp(package: ExecutorchPackage) -> str:
+    """A short text that changes when a library of the package is replaced."""
+    entries = [
+        [path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in sorted(package.libraries.glob("*.so*"))
+    ]
+    return value_sha256(entries)[:12]

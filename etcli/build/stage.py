@@ -1,0 +1,269 @@
+"""The build stage: recipe and target in, `build/<target>/stage/` with every program and library to be pushed and its manifest out."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from etcli import __version__
+from etcli.build.audit import Audit, audit
+from etcli.build.components import Component, components
+from etcli.build.record import RECORD, BuildRecord, changed, make_record, read_record
+from etcli.build.render import BUILD_TYPE, Toolset, render_project
+from etcli.build.sources import RunnerSources, read_sources
+from etcli.build.tree import Tree
+from etcli.common.assets import asset_dir
+from etcli.common.errors import EtcliError, Problems, UsageError
+from etcli.common.files import remove_tree, write_if_changed
+from etcli.common.hashing import file_sha256, value_sha256
+from etcli.common.locks import exclusive
+from etcli.common.workspace import Workspace
+from etcli.manifests.build import BuildManifest, StagedFile
+from etcli.output.console import Console
+from etcli.recipe.fingerprint import build_fingerprint
+from etcli.recipe.loaded import LoadedRecipe
+from etcli.recipe.outdated import MANIFEST
+from etcli.tables.targets import Target, load_targets
+from etcli.toolchain import cmake, compilers, executorch, ninja
+
+STAGE = "stage"
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """What the command line chose. `target` may be `auto`, which is `host` here; `jobs` compilers at once, by default one a core."""
+
+    target: str
+    configure_only: bool = False
+    clean: bool = False
+    jobs: int | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """What a build came to.
+
+    `manifest` is None where nothing was compiled (`configure_only`, `dry_run`). `current`: everything was there already. `plan` says what
+    was done, or would be, in order, each step with its reason.
+    """
+
+    manifest: BuildManifest | None
+    folder: Path
+    current: bool
+    plan: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    target: Target
+    parts: tuple[Component, ...]
+    sources: RunnerSources
+    tools: Toolset
+    files: dict[str, str]
+    record: BuildRecord
+
+
+def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, console: Console) -> BuildResult:
+    """Render, configure, compile, put together and audit the runner for one target; do only what its inputs ask for.
+
+    Raises:
+        UsageError: there is no such target, or this etcli cannot build it (exit 2).
+        ToolError: everything this machine lacks for it, at once (exit 3).
+        BuildError: configuration, compilation or the audit failed (exit 7). No manifest is left then.
+    """
+    target = _target(options.target)
+    folder = workspace.build(target.name).absolute()
+    if options.dry_run and executorch.needs_download(target):
+        fetch = f"fetch ExecuTorch for {target.executorch.wheel_platform} with pip"
+        return BuildResult(
+            None, folder, current=False, plan=(fetch, "configure", "compile", "put the stage together and audit it")
+        )
+    inputs = _inputs(loaded, target, folder, console)
+
+    def waiting() -> None:
+        console.note(f"waiting for another build in {folder}")
+
+    if options.dry_run:
+        return _planned(folder, inputs, options)
+    with exclusive(folder.parent / f".{target.name}.lock", on_wait=waiting):
+        planned = _planned(folder, inputs, options)
+        if planned.current:
+            console.note(f"build for {target.name}: current")
+            return planned
+        return _build(loaded, folder, inputs, options, planned.plan, console)
+
+
+def _target(name: str) -> Target:
+    targets = load_targets()
+    chosen = targets.get("host" if name == "auto" else name)
+    supported = [target.name for target in targets.values() if target.supported]
+    if chosen is None:
+        raise UsageError(
+            f"there is no target {name!r}", code="build.unknown_target", hint=f"Targets are: {', '.join(supported)}."
+        )
+    if not chosen.supported:
+        raise UsageError(
+            f"this etcli cannot build for {chosen.name} ({chosen.title}) yet",
+            code="build.unsupported_target",
+            hint=f"Targets that it can build for: {', '.join(supported)}.",
+        )
+    return chosen
+
+
+def _inputs(loaded: LoadedRecipe, target: Target, folder: Path, console: Console) -> _Inputs:
+    problems = Problems()
+
+    def take(get: Callable[[], object]) -> object:
+        try:
+            return get()
+        except EtcliError as error:
+            problems.absorb(error)
+            return None
+
+    compiler = take(lambda: compilers.verify(target))
+    ninja_path = take(ninja.find)
+    take(cmake.find)
+    # Fetching is slow, so it waits until nothing else is known to be missing.
+    package = take(lambda: executorch.find(target, console)) if not problems else None
+    problems.raise_if_any()
+    assert isinstance(compiler, compilers.Compiler) and isinstance(ninja_path, Path)  # noqa: S101, PT018 - else raised above
+    assert isinstance(package, executorch.ExecutorchPackage)  # noqa: S101
+    tools = Toolset(compiler, package, ninja_path)
+    sources = read_sources(asset_dir("native"))
+    parts = components(loaded.recipe)
+    files = dict(render_project(target, tools, parts, sources))
+    fingerprint = build_fingerprint(loaded.recipe, target.name)
+    return _Inputs(target, parts, sources, tools, files, make_record(folder, files, tools, sources.hashes, fingerprint))
+
+
+def _planned(folder: Path, inputs: _Inputs, options: BuildOptions) -> BuildResult:
+    """What has to be done, each step with its reason; nothing when the build is current."""
+    before = read_record(folder / RECORD)
+    manifest = _whole(folder)
+    if not (options.clean or options.configure_only) and manifest is not None and before == inputs.record:
+        return BuildResult(manifest, folder, current=True)
+    plan = []
+    configured = read_record(_tree(folder, inputs, Console(verbosity=-1)).configured)
+    clean = _clean_reason(folder, configured, inputs, options)
+    if clean is not None:
+        plan.append(f"remove the build tree: {clean}")
+    if clean is not None or configured is None:
+        plan.append("configure" if clean is not None else "configure: there is no build tree")
+    elif names := changed(configured.project, inputs.record.project):
+        plan.append(f"configure: {', '.join(names)} changed")
+    elif options.configure_only:
+        plan.append("configure: asked for")
+    if not options.configure_only:
+        names = changed(before.content, inputs.record.content) if before is not None else []
+        plan.append(f"compile: {', '.join(names)} changed" if names else "compile")
+        plan.append("put the stage together and audit it")
+    return BuildResult(None, folder, current=False, plan=tuple(plan))
+
+
+def _clean_reason(folder: Path, configured: BuildRecord | None, inputs: _Inputs, options: BuildOptions) -> str | None:
+    tree = _tree(folder, inputs, Console(verbosity=-1)).path
+    if not tree.exists():
+        return None
+    if options.clean:
+        return "--clean"
+    if configured is None:
+        return "its configuration did not finish"
+    names = changed(configured.tree, inputs.record.tree)
+    return f"{', '.join(names)} changed" if names else None
+
+
+def _build(
+    loaded: LoadedRecipe, folder: Path, inputs: _Inputs, options: BuildOptions, plan: tuple[str, ...], console: Console
+) -> BuildResult:
+    cmake.verify()
+    ninja.verify()
+    # From here to its own replacement the old stage is outdated, and must not be taken for a current one.
+    (folder / MANIFEST).unlink(missing_ok=True)
+    tree = _tree(folder, inputs, console)
+    for step in plan:
+        if step.startswith("remove"):
+            console.note(f"building from nothing: {step.partition(': ')[2]}")
+            tree.remove()
+    for name, text in inputs.files.items():
+        write_if_changed(folder / name, text)
+    if any(step.startswith("configure") for step in plan):
+        with console.step(f"configure {inputs.target.name}"):
+            tree.configured.unlink(missing_ok=True)
+            tree.configure()
+            inputs.record.write(tree.configured)
+    if options.configure_only:
+        return BuildResult(None, folder, current=False, plan=plan)
+    with console.step(f"compile {inputs.target.name}"):
+        tree.compile(options.jobs or len(os.sched_getaffinity(0)))
+    with console.step("put together and audit"), tempfile.TemporaryDirectory(prefix=".stage.", dir=folder) as text:
+        fresh = Path(text) / STAGE
+        tree.install(fresh)
+        seen = audit(fresh, inputs.target, tuple(inputs.sources.programs), inputs.parts)
+        if seen.problems:
+            raise EtcliError.many(seen.problems)
+        manifest = _manifest(loaded, fresh, inputs, seen)
+        remove_tree(folder / STAGE)
+        fresh.rename(folder / STAGE)
+    inputs.record.write(folder / RECORD)
+    manifest.write(folder / MANIFEST)
+    return BuildResult(manifest, folder, current=False, plan=plan)
+
+
+def _tree(folder: Path, inputs: _Inputs, console: Console) -> Tree:
+    return Tree(folder, cmake.find(), inputs.target.name, console)
+
+
+def _whole(folder: Path) -> BuildManifest | None:
+    """The manifest, if the stage holds exactly what it says."""
+    try:
+        manifest = BuildManifest.read(folder / MANIFEST)
+        stage = folder / STAGE
+        if sorted(path.name for path in stage.iterdir()) != sorted(file.path for file in manifest.stage):
+            return None
+        for file in manifest.stage:
+            path = stage / file.path
+            executable = bool(path.stat().st_mode & 0o100)
+            if path.stat().st_size != file.size or executable != file.executable or file_sha256(path) != file.sha256:
+                return None
+    except (OSError, EtcliError):
+        return None
+    return manifest
+
+
+def _manifest(loaded: LoadedRecipe, stage: Path, inputs: _Inputs, seen: Audit) -> BuildManifest:
+    files = []
+    for path in sorted(stage.iterdir()):
+        executable = path.name in inputs.sources.programs
+        path.chmod(0o755 if executable else 0o644)
+        files.append(
+            StagedFile(
+                path=path.name,
+                size=path.stat().st_size,
+                sha256=file_sha256(path),
+                executable=executable,
+                reason=seen.reasons[path.name],
+                elf=seen.facts[path.name],
+            )
+        )
+    record, package = inputs.record, inputs.tools.executorch
+    return BuildManifest(
+        name=loaded.recipe.name,
+        recipe_sha256=build_fingerprint(loaded.recipe, inputs.target.name),
+        etcli=__version__,
+        target=inputs.target.name,
+        machine=inputs.target.machine,
+        build_type=BUILD_TYPE,
+        executorch_version=package.version,
+        executorch_provider=package.provider,
+        compiler=inputs.tools.compiler.description,
+        cmake=cmake.verify().version,
+        sources_sha256=value_sha256([record.content["native sources"], record.project]),
+        operators=seen.operators,
+        backends=seen.backends,
+        program=package.program_identifier(),
+        stage=tuple(files),
+    )

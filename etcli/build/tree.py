@@ -1,0 +1,143 @@
+"""CMake's build tree of one build: configured when needed, compiled, installed into a folder; failures cut down to their cause."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from etcli.build.failures import compile_errors, configure_errors, remedy
+from etcli.build.render import BINARY_DIR, BUILD_TYPE
+from etcli.common.errors import BuildError
+from etcli.common.files import remove_tree
+from etcli.common.process import describe_exit, stream
+from etcli.output.console import Console
+
+CONFIGURED = "etcli-configured.json"
+"""In the build tree once a configuration has succeeded: the record it was made for."""
+
+_STATUS = re.compile(r"\[(\d+)/(\d+)\] ")
+# Flags out of the environment would enter CMake's cache unseen; those of a build are all in its project.
+_FLAGS = ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The build tree of the project in `folder`, driven through `cmake` and the preset `preset`."""
+
+    folder: Path
+    cmake: Path
+    preset: str
+    console: Console
+
+    @property
+    def path(self) -> Path:
+        """The tree itself."""
+        return self.folder / BINARY_DIR
+
+    @property
+    def configured(self) -> Path:
+        """The mark of a finished configuration."""
+        return self.path / CONFIGURED
+
+    def remove(self) -> None:
+        """Forget everything that was configured and compiled."""
+        remove_tree(self.path)
+
+    def configure(self) -> None:
+        """Run `cmake --preset`.
+
+        Raises:
+            BuildError: code `build.configure`, or `build.type` when the cache did not take the build type.
+        """
+        for name in _FLAGS:
+            if os.environ.get(name):
+                self.console.note(f"    {name} of the environment is not used; flags of a build stand in its project")
+        lines = self._run(["--preset", self.preset], "configure")
+        if lines is not None:
+            self._fail("configure", "CMake could not configure the build", configure_errors(lines))
+        found = cache_value(self.path / "CMakeCache.txt", "CMAKE_BUILD_TYPE")
+        if found != BUILD_TYPE:
+            raise BuildError(
+                f"the build tree is configured as {found or 'no build type'}, not {BUILD_TYPE}",
+                code="build.type",
+                hint="Build from nothing: add --clean.",
+                file=self.path / "CMakeCache.txt",
+            )
+
+    def compile(self, jobs: int) -> None:
+        """Run `cmake --build` with `jobs` compilers at once.
+
+        Raises:
+            BuildError: code `build.compile`, with the first errors and the log's path.
+        """
+        with contextlib.ExitStack() as stack:
+            advance: Callable[[float], None] | None = None
+            done = 0
+
+            def on_line(line: str) -> None:
+                nonlocal advance, done
+                match = _STATUS.match(line)
+                if match is None:
+                    return
+                if advance is None:
+                    advance = stack.enter_context(self.console.progress("compiling", int(match[2])))
+                advance(int(match[1]) - done)
+                done = int(match[1])
+
+            lines = self._run(["--build", "--preset", self.preset, "--parallel", str(jobs)], "build", on_line)
+        if lines is not None:
+            self._fail("compile", "the runner does not compile", compile_errors(lines))
+
+    def install(self, prefix: Path) -> None:
+        """Run `cmake --install` into `prefix`; programs lose their symbols there, the tree keeps them.
+
+        Raises:
+            BuildError: code `build.install`.
+        """
+        lines = self._run(["--install", str(self.path), "--prefix", str(prefix), "--strip"], "install")
+        if lines is not None:
+            self._fail("install", "CMake could not put the build together", configure_errors(lines))
+
+    def log(self, step: str) -> Path:
+        """Where the output of `configure`, `build` or `install` is kept."""
+        return self.folder / "logs" / f"{step}.log"
+
+    def _run(self, arguments: list[str], step: str, on_line: Callable[[str], None] | None = None) -> list[str] | None:
+        """The output's lines if the run failed, else None."""
+        lines: list[str] = []
+
+        def keep(line: str) -> None:
+            lines.append(line)
+            self.console.detail(f"    {line}")
+            if on_line is not None:
+                on_line(line)
+
+        env = {**dict.fromkeys(_FLAGS, ""), "NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C.UTF-8"}
+        code = stream([self.cmake, *arguments], keep, cwd=self.folder, env=env, log=self.log(step))
+        if code < 0:
+            lines.append(f"cmake was {describe_exit(code)}")
+        return lines if code else None
+
+    def _fail(self, kind: str, what: str, errors: list[str]) -> None:
+        step = {"compile": "build"}.get(kind, kind)
+        text = "".join(f"\n    {line}" for line in errors)
+        raise BuildError(
+            f"{what}:{text}",
+            code=f"build.{kind}",
+            hint=f"{remedy(errors) or 'See the whole log.'} Log: {self.log(step)}",
+            file=self.log(step),
+        )
+
+
+def cache_value(cache: Path, name: str) -> str | None:
+    """The value of a variable in a CMakeCache.txt, or None."""
+    with contextlib.suppress(OSError):
+        for line in cache.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, separator, value = line.partition("=")
+            if separator and key.partition(":")[0] == name:
+                return value
+    return None
