@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from etcli.common.errors import Problem
 from etcli.recipe.schema import Recipe
 from etcli.recipe.written import Written
+from etcli.tables.socs import find_soc, load_socs
+from etcli.tables.targets import load_targets
 
 PRECISIONS: dict[str, tuple[str, ...]] = {
     "portable": ("fp32", "fp16", "aqlm"),
@@ -82,11 +85,28 @@ def _mtk_runner(recipe: Recipe) -> Iterator[Finding]:
         yield "export.shapes", "the mtk runner takes one prompt shape", "Keep one prompt shape and the 1t shape."
 
 
+def _target(recipe: Recipe) -> Iterator[Finding]:
+    names = ["auto", *load_targets()]
+    if recipe.build.target not in names:
+        close = difflib.get_close_matches(recipe.build.target[:100], names, n=1)
+        hint = f"Did you mean {close[0]}?" if close else f"Use one of {', '.join(names)}."
+        yield "build.target", f"there is no target {recipe.build.target[:80]!r}", hint
+
+
+def _platform(recipe: Recipe) -> Iterator[Finding]:
+    if recipe.neuron is not None and find_soc(recipe.neuron.platform) is None:
+        names = ", ".join(f"{soc.id} ({soc.name})" for soc in load_socs().values())
+        message = f"{recipe.neuron.platform[:80]!r} is not an SoC whose NPU is supported"
+        yield "neuron.platform", message, f"Use the id, an alias or the name of one of {names}."
+
+
 CHECKS = (
     Check(("export.backend", "export.precision"), _precision),
     Check(("export.backend", "neuron"), _neuron),
     Check(("neuron",), _calibration),
     Check(("build.executorch",), _executorch),
+    Check(("build.target",), _target),
+    Check(("neuron",), _platform),
     Check(("run.runner", "export.cache", "export.shapes"), _mtk_runner),
 )
 

@@ -14,7 +14,7 @@ import pydantic
 from etcli.common.files import check_relative
 from etcli.manifests.bundle import Shape
 
-_SHAPE = re.compile(r"([1-9][0-9]{0,5})t([1-9][0-9]{0,6})c")
+SHAPE_PATTERN = r"([1-9][0-9]{0,5})t([1-9][0-9]{0,6})c"
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 PYPI_SOURCE = re.compile(
@@ -40,7 +40,7 @@ def parse_shape(text: str) -> Shape:
     Raises:
         ValueError: the text is not of that form, or T is larger than C.
     """
-    match = _SHAPE.fullmatch(text)
+    match = re.fullmatch(SHAPE_PATTERN, text)
     if match is None:
         raise ValueError(f"{text!r} is not a shape; write tokens per call and cache length, as 32t512c")
     tokens, cache = int(match[1]), int(match[2])

@@ -73,7 +73,7 @@ class _Composer(yaml.SafeLoader):
                 "Write the value out, or put what recipes share into one that they extend.",
                 mark,
             )
-            return yaml.ScalarNode("tag:yaml.org,2002:null", "", mark, event.end_mark)
+            return yaml.ScalarNode("tag:yaml.org,2002:null", "", mark, mark)
         tag = getattr(event, "tag", None)
         if tag not in (None, "!"):
             self.source.add(

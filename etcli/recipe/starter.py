@@ -1,0 +1,101 @@
+"""The commented recipe that `etcli recipe new` writes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from etcli.common.errors import UsageError
+from etcli.common.files import write_atomically
+from etcli.recipe.builtin import DEFAULT, builtin_recipe
+from etcli.recipe.resolved import dump
+from etcli.recipe.schema import NAME_PATTERN
+
+_INHERITED = """\
+# A recipe for etcli. Every key is described by `etcli recipe schema`; `etcli recipe show` prints this one with all defaults.
+name: {name}
+
+# The model and everything that is not written here come from this built-in recipe; `etcli recipe list` shows the others.
+extends: {parent}
+
+# model:
+#   source: PATH                # your own checkpoint instead: a GGUF file, or a Hugging Face folder of safetensors
+#   sha256: null                # the inherited hash is the built-in file's
+"""
+
+_OWN = """\
+# A recipe for etcli. Every key is described by `etcli recipe schema`; `etcli recipe show` prints this one with all defaults.
+name: {name}
+
+model:
+  source: {source}
+"""
+
+_COMMON = """
+export:
+  backend: xnnpack              # portable | xnnpack
+  precision: fp32
+  chunks: {chunks}                     # programs that the layers are divided into, equally
+  shapes: [32t512c, 1t512c]     # tokens per call and cache length: prompt shapes, and exactly one of a single token
+
+# build:
+#   target: linux-aarch64       # by default the one that fits the device
+
+# deploy:
+#   dir: /data/local/tmp/etcli/{name}
+
+run:
+  prompt: What is the capital of Japan?
+  chat: true                    # put the prompt into the model's own chat template
+  max_new_tokens: 64
+"""
+
+
+def starter_text(name: str, source: str | None = None) -> str:
+    """A recipe called `name` that reads `source`, or inherits the default model without one; it loads as it is."""
+    if source is None:
+        return _INHERITED.format(name=_scalar(name), parent=DEFAULT) + _COMMON.format(name=name, chunks=5)
+    return _OWN.format(name=_scalar(name), source=_scalar(source)) + _COMMON.format(name=name, chunks=1)
+
+
+def write_starter(path: Path, *, name: str | None = None, source: str | None = None) -> Path:
+    """Write a starter recipe to a new file and return its path.
+
+    Args:
+        name: the recipe's name, by default made from the folder's.
+        source: the checkpoint as `model.source` has it, by default the built-in one.
+
+    Raises:
+        UsageError: there is such a file already, `name` is no name, or the folder cannot be written.
+    """
+    if path.exists() or path.is_symlink():
+        raise UsageError(f"{path} exists", code="recipe.exists", hint="Give another path, or remove it.", file=path)
+    if name is None:
+        name = name_from(path.absolute().parent.name)
+    if not re.fullmatch(NAME_PATTERN, name) or re.search(r"[0-9]+t[0-9]+c", name):
+        raise UsageError(
+            f"{name!r} is not a recipe name",
+            code="recipe.wrong_value",
+            hint="Use lower-case letters, digits, '.', '_' and '-', starting with a letter or digit, without digits-t-digits-c.",
+        )
+    try:
+        write_atomically(path, starter_text(name, source))
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror}", code="recipe.unwritable", hint="Give another path.", file=path
+        ) from None
+    return path
+
+
+def name_from(text: str) -> str:
+    """A recipe name as near to `text` as the rules allow."""
+    name = re.sub(r"[^a-z0-9._-]+", "-", text.lower())
+    name = re.sub(r"(?<=[0-9])t(?=[0-9]+c)", "-", name).strip("-._")[:64]
+    if builtin_recipe(name) is not None:
+        name = f"my-{name}"
+    return name or "my-model"
+
+
+def _scalar(text: str) -> str:
+    """`text` as a YAML scalar, quoted where it has to be; a `${` in it stays a variable."""
+    return dump({"k": text})[3:].rstrip("\n")
