@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -39,6 +39,14 @@ class Tokenizer(Protocol):
     @property
     def chat_template(self) -> str | None:
         """The model's Jinja chat template: an untrusted program, rendered by `tokenizer/chat.py` alone."""
+
+    @property
+    def special_tokens(self) -> Mapping[str, str]:
+        """Texts that chat templates know by name: `bos_token`, `eos_token`, `unk_token`, `pad_token`, as far as there are any."""
+
+    @property
+    def control_texts(self) -> tuple[str, ...]:
+        """Texts that `encode(special=True)` turns into one special token each, such as `<|im_start|>`."""
 
     def encode(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
         """Ids of `text`.
