@@ -1,0 +1,88 @@
+"""The network's weights for one pass after another: held in memory where they fit, read anew for every pass where they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Protocol
+
+import psutil
+import torch
+
+from etcli.checkpoint.base import Checkpoint
+from etcli.checkpoint.layout import EMBEDDING, expected_shapes
+from etcli.llama.chunk import Chunk
+from etcli.llama.weights import load_embedding, load_weights
+from etcli.manifests.model import ModelConfig
+
+
+class Passes(Protocol):
+    """What a decoder needs for a pass over the network: rows of the embedding, then chunks of one layer each, the last with the head."""
+
+    def embed(self, ids: list[int]) -> torch.Tensor:
+        """Embedding rows, float32 `[1, len(ids), H]`."""
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The layers in order. A chunk is only promised to live until the next is asked for."""
+
+
+class HeldPasses:
+    """All weights in float32, read once."""
+
+    def __init__(self, checkpoint: Checkpoint, on_layer: Callable[[int], None] | None = None) -> None:
+        self._embedding = load_embedding(checkpoint)
+        self._chunks = []
+        for layer in range(checkpoint.config.num_layers):
+            self._chunks.append(_one_layer(checkpoint, layer))
+            if on_layer is not None:
+                on_layer(layer)
+
+    def embed(self, ids: list[int]) -> torch.Tensor:
+        """Embedding rows, float32 `[1, len(ids), H]`."""
+        return self._embedding[torch.tensor(ids)].unsqueeze(0)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The layers in order."""
+        return iter(self._chunks)
+
+
+class StreamedPasses:
+    """One layer in memory at a time: every pass reads the whole checkpoint."""
+
+    def __init__(self, checkpoint: Checkpoint, on_layer: Callable[[int], None] | None = None) -> None:
+        self._checkpoint = checkpoint
+        self._on_layer = on_layer
+
+    def embed(self, ids: list[int]) -> torch.Tensor:
+        """Embedding rows, float32 `[1, len(ids), H]`."""
+        return load_embedding(self._checkpoint)[torch.tensor(ids)].unsqueeze(0)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The layers in order, each gone when the next is asked for."""
+        for layer in range(self._checkpoint.config.num_layers):
+            yield _one_layer(self._checkpoint, layer)
+            if self._on_layer is not None:
+                self._on_layer(layer)
+
+
+def float32_bytes(config: ModelConfig) -> int:
+    """Memory of all weights in float32; a tied head counts once more, since embedding and head are separate tensors here."""
+    shapes = expected_shapes(config)
+    elements = sum(prod(shape) for shape in shapes.values())
+    return 4 * (elements + (prod(shapes[EMBEDDING]) if config.tied_embeddings else 0))
+
+
+def available_bytes() -> int:
+    """Memory that can be had without swapping."""
+    return int(psutil.virtual_memory().available)
+
+
+def fits_in_memory(config: ModelConfig) -> bool:
+    """Whether the float32 weights take at most half of the memory that is free now."""
+    return 2 * float32_bytes(config) <= available_bytes()
+
+
+def _one_layer(checkpoint: Checkpoint, layer: int) -> Chunk:
+    chunk = Chunk(checkpoint.config, layer, 1, head=layer == checkpoint.config.num_layers - 1).eval()
+    load_weights(chunk, checkpoint)
+    return chunk
