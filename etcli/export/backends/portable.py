@@ -1,0 +1,26 @@
+"""Backend `portable`: every operator through ExecuTorch's portable kernels. Slow, and right everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from etcli.export.backends.base import lower_with
+
+if TYPE_CHECKING:
+    from executorch.exir import ExecutorchProgramManager
+    from torch.export import ExportedProgram
+
+
+@dataclass(frozen=True)
+class Portable:
+    """No delegate."""
+
+    name: str = "portable"
+    delegate: str | None = None
+    precisions: Mapping[str, float] = field(default_factory=lambda: {"fp32": 1e-4})
+
+    def lower(self, programs: Mapping[str, ExportedProgram]) -> ExecutorchProgramManager:
+        """As `Backend.lower`."""
+        return lower_with(programs, [])

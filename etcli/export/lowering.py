@@ -1,0 +1,75 @@
+"""One chunk from weights to a `.pte`. Runs in a worker."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from etcli.checkpoint.opening import open_checkpoint
+from etcli.common.errors import ExportError
+from etcli.export.backends.registry import BACKENDS
+from etcli.export.job import ChunkWork, Job
+from etcli.export.lean import weights_held_once
+from etcli.export.measure import Steps, peak_memory_bytes
+from etcli.export.samples import sample_inputs
+from etcli.export.verification import LOWERED, PROGRAM, SAMPLES, Lowered
+from etcli.llama.chunk import Chunk, load_weights
+from etcli.manifests.model import ModelConfig
+
+
+@torch.inference_mode(False)
+@torch.no_grad()
+def lower_chunk(job: Job, work: ChunkWork, folder: Path) -> None:
+    """Write `chunk.pte` into `folder`, with sample inputs and the eager chunk's outputs for the verification that follows.
+
+    Raises:
+        CheckpointError: the weights cannot be read.
+        ExportError: `export.not_finite`, the weights give infinities or NaN; whatever else fails is raised as it is.
+    """
+    torch.set_num_threads(job.threads)
+    steps = Steps()
+    with steps.step("read"):
+        checkpoint = open_checkpoint(Path(job.checkpoint))
+        config = checkpoint.config
+        chunk = Chunk(config, work.first_layer, work.layers, head=work.head).eval()
+        load_weights(chunk, checkpoint)
+        weights_bytes = sum(parameter.nbytes for parameter in chunk.parameters())
+    with steps.step("eager"):
+        save_file(_samples(chunk, config, work), folder / SAMPLES)
+    with steps.step("trace"):
+        programs = {
+            method.name: torch.export.export(
+                chunk, sample_inputs(config, work.layers, method.shape, seed=0), strict=False
+            )
+            for method in work.methods
+        }
+    with tempfile.TemporaryDirectory(prefix="weights-", dir=folder) as blobs:
+        with steps.step("lower"), weights_held_once(Path(blobs)):
+            program = BACKENDS[work.backend].lower(programs)
+        with steps.step("write"), (folder / PROGRAM).open("wb") as file:
+            program.write_to_file(file)
+    Lowered(
+        seconds=steps.seconds,
+        peak_memory_bytes=peak_memory_bytes(),
+        weights_bytes=weights_bytes,
+    ).write(folder / LOWERED)
+
+
+def _samples(chunk: Chunk, config: ModelConfig, work: ChunkWork) -> dict[str, torch.Tensor]:
+    """Inputs and eager outputs of every method, as `METHOD.input.INDEX` and `METHOD.output.INDEX`."""
+    found = {}
+    for number, method in enumerate(work.methods):
+        inputs = sample_inputs(config, work.layers, method.shape, seed=1000 * work.index + number)
+        outputs = chunk(*inputs)
+        if not all(torch.isfinite(tensor).all() for tensor in outputs):
+            raise ExportError(
+                f"chunk {work.index} gives infinities or NaN in eager PyTorch already",
+                code="export.not_finite",
+                hint="A tensor of the checkpoint is damaged or was converted wrongly: compare it with its source.",
+            )
+        for kind, tensors in (("input", inputs), ("output", outputs)):
+            found.update({f"{method.name}.{kind}.{index}": t.contiguous() for index, t in enumerate(tensors)})
+    return found
