@@ -63,8 +63,17 @@ def _folder(path: Path) -> tuple[str, str, str]:
             "unsupported",
             _CONVERT,
         )
+    if "adapter_config.json" in names:
+        return "a LoRA adapter without its base model", "unsupported", "Name the base model as model.source."
+    if any(name.startswith("model-0") and name.endswith(".safetensors") for name in names):
+        lost = [name for name in ("config.json", "model.safetensors.index.json") if name not in names]
+        return f"a folder of shards without {' and '.join(lost)}", "missing", "Fetch the missing files into the folder."
     inner = [name for name in names if (path / name / "config.json").is_file()]
     if inner:
         return "not a checkpoint folder itself", "unsupported", f"Did you mean {path / inner[0]}?"
-    lacking = "config.json" if any(name.endswith(".safetensors") for name in names) else "config.json and safetensors"
-    return f"a folder without {lacking}", "missing", "Name a GGUF file or a Hugging Face folder of safetensors."
+    lost = [name for name in ("config.json", "model.safetensors") if name not in names]
+    return (
+        f"a folder without {' and '.join(lost)}",
+        "missing",
+        "Name a GGUF file or a Hugging Face folder of safetensors.",
+    )

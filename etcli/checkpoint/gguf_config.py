@@ -26,7 +26,6 @@ _NEUTRAL = {
     "use_parallel_residual": (False, "parallel residuals"),
     "attention.clamp_kqv": (0.0, "clamped attention"),
     "attention.causal": (True, "attention that is not causal"),
-    "attention.sliding_window": (0, "sliding-window attention"),
 }
 
 
@@ -41,6 +40,10 @@ def read_config(header: GgufHeader, names: Mapping[str, GgufTensor], problems: P
         return None
     hidden, heads = keys.positive("embedding_length"), keys.positive("attention.head_count")
     head_dim = keys.positive("attention.key_length", hidden // heads if hidden and heads else 0)
+    context, window = keys.positive("context_length"), keys.get("attention.sliding_window")
+    if isinstance(window, int) and window > 0:
+        # Up to the window's length, sliding attention is full attention; longer caches than the context are refused anyway.
+        context = min(context, window)
     values = {
         "hidden_size": hidden,
         "intermediate_size": keys.positive("feed_forward_length"),
@@ -49,7 +52,7 @@ def read_config(header: GgufHeader, names: Mapping[str, GgufTensor], problems: P
         "num_kv_heads": keys.positive("attention.head_count_kv", heads),
         "head_dim": head_dim,
         "vocab_size": keys.positive("vocab_size", len(header.metadata.get("tokenizer.ggml.tokens") or ())),
-        "context_length": keys.positive("context_length"),
+        "context_length": context,
         "rms_norm_eps": _shortest(keys.number("attention.layer_norm_rms_epsilon")),
     }
     for key in ("attention.value_length", "rope.dimension_count"):
@@ -99,8 +102,6 @@ class _Keys:
         for key, (neutral, what) in _NEUTRAL.items():
             value = self.get(key)
             if value is not None and value != neutral:
-                if key == "attention.sliding_window" and value >= (self.get("context_length") or math.inf):
-                    continue
                 self.refuse(f"{what} ({key} {value})")
         return True
 

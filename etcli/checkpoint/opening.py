@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from etcli.checkpoint import gguf
+from etcli.checkpoint import gguf, safetensors
 from etcli.checkpoint.base import Checkpoint
 from etcli.checkpoint.foreign import unknown_format
 from etcli.common.errors import CheckpointError, Problem
@@ -24,7 +24,10 @@ class Format:
     examine: Callable[[Path], tuple[Checkpoint | None, list[Problem]]]
 
 
-FORMATS: tuple[Format, ...] = (Format(gguf.NAME, gguf.recognises, gguf.examine),)
+FORMATS: tuple[Format, ...] = (
+    Format(gguf.NAME, gguf.recognises, gguf.examine),
+    Format(safetensors.NAME, safetensors.recognises, safetensors.examine),
+)
 
 
 def examine(path: Path) -> tuple[Checkpoint | None, list[Problem]]:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jinja2
+import jinja2.exceptions
 import jinja2.ext
 import jinja2.nodes
 import jinja2.parser
@@ -101,7 +102,7 @@ def main() -> None:
         answer = {"error": "long", "message": ""}
     except MemoryError:
         answer = {"error": "memory", "message": ""}
-    except jinja2.sandbox.SecurityError as error:
+    except jinja2.exceptions.SecurityError as error:
         answer = {"error": "security", "message": str(error)[:300]}
     except jinja2.TemplateSyntaxError as error:
         answer = {"error": "syntax", "message": f"line {error.lineno}: {str(error.message)[:300]}"}
