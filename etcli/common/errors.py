@@ -199,11 +199,11 @@ class Problems:
     def __bool__(self) -> bool:
         return bool(self.found)
 
-    def raise_if_any(self) -> None:
-        """Raise all that was collected as one `EtcliError`.
+    def raise_if_any(self, kind: type[EtcliError] = EtcliError) -> None:
+        """Raise all that was collected as one error of class `kind`; the problems keep their own exit codes.
 
         Raises:
             EtcliError: when at least one problem was collected.
         """
         if self.found:
-            raise EtcliError.many(self.found)
+            raise kind.many(self.found)

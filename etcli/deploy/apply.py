@@ -93,7 +93,7 @@ def _send(device: Device, folder: str, plan: Plan, wanted: Collection[WantedFile
                     hint="Run the same command again: it sends what is damaged and keeps the rest. Often a cable or hub is at fault.",
                 )
             )
-    problems.raise_if_any()
+    problems.raise_if_any(DeployError)
 
 
 def _set_modes(device: Device, folder: str, plan: Plan) -> None:

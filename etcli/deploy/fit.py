@@ -48,4 +48,4 @@ def check_fit(bundle: BundleManifest, build: BuildManifest, *, rebuild: str, exp
                 hint=f"Use one ExecuTorch release for both; run: {export} && {rebuild}",
             )
         )
-    problems.raise_if_any()
+    problems.raise_if_any(DeployError)

@@ -150,7 +150,7 @@ def check_folder(device: Device, folder: str) -> None:
                 hint=f"Leave deploy.dir out for a folder below {ROOT}/etcli.",
             )
         )
-    problems.raise_if_any()
+    problems.raise_if_any(DeployError)
 
 
 def _noexec(device: Device, folder: str) -> bool:

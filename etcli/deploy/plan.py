@@ -124,4 +124,4 @@ def _check_obstacles(wanted: Collection[WantedFile], listing: Listing) -> None:
                         hint="Remove it, or choose another deploy.dir; etcli never writes through links.",
                     )
                 )
-    problems.raise_if_any()
+    problems.raise_if_any(DeployError)

@@ -156,7 +156,7 @@ def _ours(
             hint="Choose another deploy.dir, remove them, or add --force to deploy beside them (they stay as they are).",
         )
     owned = {file.path: file for manifest in found.values() for file in manifest.files}
-    return found.get(MANIFEST) if PENDING not in found else None, tuple(owned.values())
+    return found.get(MANIFEST) if PENDING not in listing else None, tuple(owned.values())
 
 
 def _foreign(path: str) -> bool:

@@ -56,7 +56,7 @@ def wanted_files(sources: Sources) -> tuple[WantedFile, ...]:
         found.append(
             WantedFile(f"bin/{staged.path}", local, staged.size, staged.sha256, staged.executable, staged.reason)
         )
-    problems.raise_if_any()
+    problems.raise_if_any(StaleError)
     return tuple(sorted(found, key=lambda file: file.path))
 
 
@@ -75,7 +75,7 @@ def verify_contents(files: tuple[WantedFile, ...], sources: Sources) -> None:
                 else ("build", sources.build_command)
             )
             problems.add(_damaged(what, file.local, "its content is not what the manifest says", command))
-    problems.raise_if_any()
+    problems.raise_if_any(StaleError)
 
 
 def _local(root: Path, entry: FileEntry, what: str, command: str, problems: Problems) -> Path:

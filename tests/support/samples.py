@@ -70,9 +70,7 @@ def make_bundle(loaded: LoadedRecipe, workspace: Workspace, *, weights: bytes = 
             for shape in shapes
         )
         file = entry(folder, f"chunks/{loaded.recipe.name}_{index}.pte", bytes([index]) + weights)
-        return Chunk(
-            index=index, first_layer=index, layers=1, files=(ChunkFile(**file.model_dump(), methods=methods),)
-        )
+        return Chunk(index=index, first_layer=index, layers=1, files=(ChunkFile(**file.model_dump(), methods=methods),))
 
     tokenizer = tokenizers.Tokenizer(
         tokenizers.models.WordLevel({word: index for index, word in enumerate(VOCABULARY)}, unk_token="<unk>")
@@ -123,7 +121,7 @@ def make_build(
     loaded: LoadedRecipe,
     workspace: Workspace,
     *,
-    program: str = "#!/bin/sh\nexit 0\n",
+    runner: str = "#!/bin/sh\nexit 0\n",
     target: str = "host",
     **changes: object,
 ) -> BuildManifest:
@@ -139,7 +137,7 @@ def make_build(
     )
     staged = (
         StagedFile(
-            **entry(stage, "etcli_llama_runner", program.encode()).model_dump(),
+            **entry(stage, "etcli_llama_runner", runner.encode()).model_dump(),
             executable=True,
             reason="the Llama runner",
             elf=elf,

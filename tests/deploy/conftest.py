@@ -1,0 +1,22 @@
+"""A workspace with a small bundle and build, and a local folder as the device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import samples
+from deploy_scene import Scene
+from local_device import LocalDevice
+
+from etcli.common.workspace import Workspace
+from etcli.output.console import Console
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    loaded = samples.make_recipe(tmp_path)
+    workspace = Workspace(tmp_path / "work", loaded.recipe.name)
+    samples.make_bundle(loaded, workspace)
+    samples.make_build(loaded, workspace)
+    return Scene(loaded, workspace, LocalDevice(tmp_path / "device"), Console(verbosity=-1))

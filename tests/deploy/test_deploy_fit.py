@@ -1,0 +1,102 @@
+"""What a deployment is refused for before the device is touched, and the choice of the build."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import samples
+from deploy_scene import Scene
+
+from etcli.common.errors import DeployError, ExitCode, StaleError
+
+
+def test_everything_the_build_lacks_is_listed_at_once(scene: Scene) -> None:
+    samples.make_build(scene.loaded, scene.workspace, operators=("aten::mul.out",), backends=(), program="ET13")
+    with pytest.raises(DeployError) as caught:
+        scene.deploy(force=True)
+    problems = {problem.code: problem.message for problem in caught.value.problems}
+    assert set(problems) == {"deploy.operators_lacking", "deploy.backends_lacking", "deploy.program_version"}
+    assert "aten::add.out" in problems["deploy.operators_lacking"]
+    assert "XnnpackBackend" in problems["deploy.backends_lacking"]
+    assert "ET12" in problems["deploy.program_version"]
+    assert "ET13" in problems["deploy.program_version"]
+    assert caught.value.exit == ExitCode.DEPLOY
+    assert scene.device.commands == []
+
+
+def test_another_platform_is_refused_unless_forced(scene: Scene) -> None:
+    path = scene.workspace.bundle / "manifest.json"
+    bundle = samples.make_bundle(scene.loaded, scene.workspace)
+    bundle.model_copy(update={"platform": "mt6989"}).write(path)
+    with pytest.raises(DeployError, match=r"platform mt6989, local-1 is MT6991Z"):
+        scene.deploy()
+    scene.deploy(force=True)
+    assert [warning.code for warning in scene.console.warnings] == ["deploy.platform"]
+    bundle.model_copy(update={"platform": "mt6991"}).write(path)
+    scene.deploy()
+
+
+def test_missing_bundle_and_build_name_the_command(scene: Scene) -> None:
+    (scene.workspace.build("host") / "manifest.json").unlink()
+    with pytest.raises(StaleError) as caught:
+        scene.deploy()
+    hint = caught.value.problems[0].hint
+    assert hint == f"Run: etcli build {scene.loaded.path} --target host --workspace {scene.workspace.root}"
+    (scene.workspace.bundle / "manifest.json").unlink()
+    with pytest.raises(StaleError) as caught:
+        scene.deploy()
+    assert caught.value.problems[0].hint == f"Run: etcli export {scene.loaded.path} --workspace {scene.workspace.root}"
+    assert caught.value.exit == ExitCode.USAGE
+
+
+def test_command_leaves_out_the_default_workspace(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ETCLI_WORKSPACE", str(scene.workspace.root))
+    (scene.workspace.bundle / "manifest.json").unlink()
+    with pytest.raises(StaleError) as caught:
+        scene.deploy()
+    assert caught.value.problems[0].hint == f"Run: etcli export {scene.loaded.path}"
+
+
+def test_outdated_bundle_is_refused_unless_stale_ok(scene: Scene) -> None:
+    scene.loaded = samples.make_recipe(scene.loaded.base, export={"chunks": 2})
+    samples.make_build(scene.loaded, scene.workspace)
+    with pytest.raises(StaleError) as caught:
+        scene.deploy()
+    assert caught.value.problems[0].code == "bundle.outdated"
+    scene.deploy(stale_ok=True)
+    assert [warning.code for warning in scene.console.warnings] == ["bundle.outdated"]
+
+
+def test_outdated_build_is_refused_unless_stale_ok(scene: Scene) -> None:
+    scene.loaded = samples.make_recipe(scene.loaded.base, build={"openmp": "static"})
+    with pytest.raises(StaleError) as caught:
+        scene.deploy()
+    assert caught.value.problems[0].code == "build.outdated"
+    assert "--target host" in (caught.value.problems[0].hint or "")
+    scene.deploy(stale_ok=True)
+    assert [warning.code for warning in scene.console.warnings] == ["build.outdated"]
+
+
+def test_target_that_does_not_fit_the_device_is_refused(scene: Scene) -> None:
+    samples.make_build(scene.loaded, scene.workspace, target="linux-aarch64")
+    assert scene.deploy().target == "host"
+    with pytest.raises(DeployError, match=r"linux-aarch64 does not fit local-1 \(x86_64\): it runs host"):
+        scene.deploy(target="linux-aarch64")
+    assert scene.deploy(target="linux-aarch64", force=True).target == "linux-aarch64"
+
+
+def test_newest_of_several_fitting_builds_is_taken(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("etcli.device.builds.fitting_targets", lambda device: ["host", "linux-aarch64"])
+    samples.make_build(scene.loaded, scene.workspace, target="linux-aarch64")
+    for target, age in (("host", 1_000_000_000), ("linux-aarch64", 2_000_000_000)):
+        os.utime(scene.workspace.build(target) / "manifest.json", (age, age))
+    assert scene.deploy().target == "linux-aarch64"
+    os.utime(scene.workspace.build("host") / "manifest.json", (2_100_000_000, 2_100_000_000))
+    assert scene.deploy().target == "host"
+
+
+def test_bundle_from_elsewhere(scene: Scene) -> None:
+    elsewhere = scene.loaded.base / "unpacked"
+    scene.workspace.bundle.rename(elsewhere)
+    assert scene.deploy(bundle=elsewhere).sent_files == 9
