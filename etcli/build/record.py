@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from etcli.manifests.base import Manifest
 from etcli.toolchain.executorch import ExecutorchPackage
 
 RECORD = "build-record.json"
+
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 class BuildRecord(Manifest):
@@ -62,6 +65,18 @@ def read_record(path: Path) -> BuildRecord | None:
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Names whose values differ."""
     return [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+
+
+def explained(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Each difference as a sentence, with both values where a person can read them."""
+
+    def sentence(name: str) -> str:
+        values = [before.get(name, "nothing"), now.get(name, "nothing")]
+        if any(_HASH.fullmatch(value) for value in values):
+            return f"{name} changed"
+        return f"{name} changed from {values[0]} to {values[1]}"
+
+    return [sentence(name) for name in changed(before, now)]
 
 
 def library_stamp(package: ExecutorchPackage) -> str:

@@ -7,16 +7,17 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from etcli import __version__
 from etcli.build.audit import Audit, audit
 from etcli.build.components import Component, components
-from etcli.build.record import RECORD, BuildRecord, changed, make_record, read_record
-from etcli.build.render import BUILD_TYPE, Toolset, render_project
+from etcli.build.record import RECORD, BuildRecord, changed, explained, make_record, read_record
+from etcli.build.render import BINARY_DIR, BUILD_TYPE, Toolset, render_project
 from etcli.build.sources import RunnerSources, read_sources
-from etcli.build.tree import Tree
+from etcli.build.tree import CONFIGURED, Tree, cache_value
 from etcli.common.assets import asset_dir
-from etcli.common.errors import EtcliError, Problems, UsageError
+from etcli.common.errors import EtcliError, Problems, ToolError, UsageError
 from etcli.common.files import remove_tree, write_if_changed
 from etcli.common.hashing import file_sha256, value_sha256
 from etcli.common.locks import exclusive
@@ -26,10 +27,13 @@ from etcli.output.console import Console
 from etcli.recipe.fingerprint import build_fingerprint
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST
+from etcli.recipe.resolved import write_resolved
 from etcli.tables.targets import Target, load_targets
 from etcli.toolchain import cmake, compilers, executorch, ninja
 
 STAGE = "stage"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ def _target(name: str) -> Target:
 def _inputs(loaded: LoadedRecipe, target: Target, folder: Path, console: Console) -> _Inputs:
     problems = Problems()
 
-    def take(get: Callable[[], object]) -> object:
+    def take(get: Callable[[], T]) -> T | None:
         try:
             return get()
         except EtcliError as error:
@@ -127,11 +131,11 @@ def _inputs(loaded: LoadedRecipe, target: Target, folder: Path, console: Console
     compiler = take(lambda: compilers.verify(target))
     ninja_path = take(ninja.find)
     take(cmake.find)
+    take(executorch.host_package)
     # Fetching is slow, so it waits until nothing else is known to be missing.
     package = take(lambda: executorch.find(target, console)) if not problems else None
-    problems.raise_if_any()
-    assert isinstance(compiler, compilers.Compiler) and isinstance(ninja_path, Path)  # noqa: S101, PT018 - else raised above
-    assert isinstance(package, executorch.ExecutorchPackage)  # noqa: S101
+    if compiler is None or ninja_path is None or package is None:
+        raise EtcliError.many(problems.found)
     tools = Toolset(compiler, package, ninja_path)
     sources = read_sources(asset_dir("native"))
     parts = components(loaded.recipe)
@@ -147,7 +151,7 @@ def _planned(folder: Path, inputs: _Inputs, options: BuildOptions) -> BuildResul
     if not (options.clean or options.configure_only) and manifest is not None and before == inputs.record:
         return BuildResult(manifest, folder, current=True)
     plan = []
-    configured = read_record(_tree(folder, inputs, Console(verbosity=-1)).configured)
+    configured = read_record(folder / BINARY_DIR / CONFIGURED)
     clean = _clean_reason(folder, configured, inputs, options)
     if clean is not None:
         plan.append(f"remove the build tree: {clean}")
@@ -165,25 +169,34 @@ def _planned(folder: Path, inputs: _Inputs, options: BuildOptions) -> BuildResul
 
 
 def _clean_reason(folder: Path, configured: BuildRecord | None, inputs: _Inputs, options: BuildOptions) -> str | None:
-    tree = _tree(folder, inputs, Console(verbosity=-1)).path
-    if not tree.exists():
+    """Why CMake's tree cannot be used any more, or None."""
+    if not (folder / BINARY_DIR).exists():
         return None
     if options.clean:
         return "--clean"
     if configured is None:
         return "its configuration did not finish"
-    names = changed(configured.tree, inputs.record.tree)
-    return f"{', '.join(names)} changed" if names else None
+    if reasons := explained(configured.tree, inputs.record.tree):
+        return "; ".join(reasons)
+    build_type = cache_value(folder / BINARY_DIR / "CMakeCache.txt", "CMAKE_BUILD_TYPE")
+    return None if build_type == BUILD_TYPE else f"its cache says {build_type or 'no'} build type, not {BUILD_TYPE}"
 
 
 def _build(
     loaded: LoadedRecipe, folder: Path, inputs: _Inputs, options: BuildOptions, plan: tuple[str, ...], console: Console
 ) -> BuildResult:
-    cmake.verify()
-    ninja.verify()
-    # From here to its own replacement the old stage is outdated, and must not be taken for a current one.
-    (folder / MANIFEST).unlink(missing_ok=True)
-    tree = _tree(folder, inputs, console)
+    problems = Problems()
+    for verify in (cmake.verify, ninja.verify):
+        try:
+            verify()
+        except ToolError as error:
+            problems.absorb(error)
+    problems.raise_if_any()
+    if not options.configure_only:
+        # From here to its own replacement the old stage is outdated, and must not be taken for a current one.
+        (folder / MANIFEST).unlink(missing_ok=True)
+    write_resolved(loaded, folder.with_name(f"{folder.name}.recipe.yaml"))
+    tree = Tree(folder, cmake.find(), inputs.target.name, console)
     for step in plan:
         if step.startswith("remove"):
             console.note(f"building from nothing: {step.partition(': ')[2]}")
@@ -211,10 +224,6 @@ def _build(
     inputs.record.write(folder / RECORD)
     manifest.write(folder / MANIFEST)
     return BuildResult(manifest, folder, current=False, plan=plan)
-
-
-def _tree(folder: Path, inputs: _Inputs, console: Console) -> Tree:
-    return Tree(folder, cmake.find(), inputs.target.name, console)
 
 
 def _whole(folder: Path) -> BuildManifest | None:

@@ -1,0 +1,91 @@
+"""The aarch64 build of the real runner, and the generated project used without etcli."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from etcli.build.stage import BuildOptions, BuildResult, build
+from etcli.common.workspace import Workspace
+from etcli.output.console import Console
+from etcli.recipe.loaded import LoadedRecipe
+from etcli.tables.targets import load_targets
+from etcli.toolchain import cmake, ninja, qemu
+from etcli.toolchain.elf import read_elf
+
+Builder = Callable[..., BuildResult]
+Recipes = Callable[..., LoadedRecipe]
+TARGET = load_targets()["linux-aarch64"]
+
+
+def emulated(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    argv = [qemu.find(TARGET), "-L", str(TARGET.sysroot), program, *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=120)
+
+
+def test_the_runner_for_aarch64(make_recipe: Recipes, tmp_path: Path) -> None:
+    loaded = make_recipe()
+    result = build(loaded, Workspace(tmp_path / "ws", "small"), BuildOptions("linux-aarch64"), Console(verbosity=-1))
+    manifest = result.manifest
+    assert manifest is not None
+    assert manifest.machine == "EM_AARCH64"
+    assert manifest.executorch_provider == "wheel:manylinux_2_28_aarch64"
+    assert manifest.backends == ("XnnpackBackend",)
+    assert {"aten::add.out", "aten::sym_size.int", "executorch_prim::et_view.default"} <= set(manifest.operators)
+    staged = {file.path: file.elf for file in manifest.stage}
+    assert {"etcli_llama_runner", "etcli_executor_runner"} <= set(staged)
+    for elf in staged.values():
+        assert elf is not None
+        assert elf.machine == "EM_AARCH64"
+        assert elf.load_alignment >= 65536
+    version = emulated(result.folder / "stage" / "etcli_llama_runner", "--version")
+    assert version.returncode == 0
+    assert "1.5.1" in version.stdout
+
+
+def test_the_project_works_without_etcli(builder: Builder, tmp_path: Path) -> None:
+    rendered = builder("linux-aarch64", configure_only=True).folder
+    project = tmp_path / "mine"
+    project.mkdir()
+    for path in rendered.iterdir():
+        if (path.is_file() and path.suffix != ".json") or path.name == "CMakePresets.json":
+            shutil.copy(path, project)
+    assert sorted(path.name for path in project.iterdir()) == [
+        "CMakeLists.txt",
+        "CMakePresets.json",
+        "machine.cmake",
+        "toolchain.cmake",
+    ]
+    for arguments in (
+        ["--preset", "linux-aarch64"],
+        ["--build", "--preset", "linux-aarch64"],
+        ["--install", "cmake-build", "--prefix", "out", "--strip"],
+    ):
+        done = subprocess.run([cmake.find(), *arguments], cwd=project, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    # In the build tree a program finds its libraries where they were linked, in the installed folder beside itself.
+    assert read_elf(project / "out" / "list_kernels").run_path == "$ORIGIN"
+    assert "aten::add.out" in emulated(project / "out" / "list_kernels").stdout.split()
+    assert emulated(project / "out" / "list_backends").stdout.split() == ["XnnpackBackend"]
+
+
+def test_the_project_names_what_another_machine_has_to_give(builder: Builder, tmp_path: Path) -> None:
+    rendered = builder("linux-aarch64", configure_only=True).folder
+    (rendered / "machine.cmake").unlink()
+    shutil.rmtree(rendered / "cmake-build")
+    argv = [cmake.find(), "--preset", "linux-aarch64", f"-DCMAKE_MAKE_PROGRAM={ninja.find()}"]
+    done = subprocess.run(argv, cwd=rendered, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "executorch_DIR names no folder" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("name", ["CMakeLists.txt", "CMakePresets.json", "toolchain.cmake"])
+def test_only_the_machine_file_holds_paths_of_this_machine(builder: Builder, tmp_path: Path, name: str) -> None:
+    folder = builder("linux-aarch64", configure_only=True).folder
+    text = (folder / name).read_text()
+    assert str(tmp_path) not in text
+    assert str(Path.home()) not in text.replace("${CMAKE_CURRENT_SOURCE_DIR}", "")
