@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import prod
 from typing import Protocol
 
-import psutil
 import torch
 
 from etcli.checkpoint.base import Checkpoint
 from etcli.checkpoint.layout import EMBEDDING, expected_shapes
+from etcli.common.memory import available_bytes
 from etcli.llama.chunk import Chunk
 from etcli.llama.weights import load_embedding, load_weights
 from etcli.manifests.model import ModelConfig
@@ -29,13 +29,9 @@ class Passes(Protocol):
 class HeldPasses:
     """All weights in float32, read once."""
 
-    def __init__(self, checkpoint: Checkpoint, on_layer: Callable[[int], None] | None = None) -> None:
+    def __init__(self, checkpoint: Checkpoint) -> None:
         self._embedding = load_embedding(checkpoint)
-        self._chunks = []
-        for layer in range(checkpoint.config.num_layers):
-            self._chunks.append(_one_layer(checkpoint, layer))
-            if on_layer is not None:
-                on_layer(layer)
+        self._chunks = [_one_layer(checkpoint, layer) for layer in range(checkpoint.config.num_layers)]
 
     def embed(self, ids: list[int]) -> torch.Tensor:
         """Embedding rows, float32 `[1, len(ids), H]`."""
@@ -49,9 +45,8 @@ class HeldPasses:
 class StreamedPasses:
     """One layer in memory at a time: every pass reads the whole checkpoint."""
 
-    def __init__(self, checkpoint: Checkpoint, on_layer: Callable[[int], None] | None = None) -> None:
+    def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
-        self._on_layer = on_layer
 
     def embed(self, ids: list[int]) -> torch.Tensor:
         """Embedding rows, float32 `[1, len(ids), H]`."""
@@ -61,8 +56,6 @@ class StreamedPasses:
         """The layers in order, each gone when the next is asked for."""
         for layer in range(self._checkpoint.config.num_layers):
             yield _one_layer(self._checkpoint, layer)
-            if self._on_layer is not None:
-                self._on_layer(layer)
 
 
 def float32_bytes(config: ModelConfig) -> int:
@@ -70,11 +63,6 @@ def float32_bytes(config: ModelConfig) -> int:
     shapes = expected_shapes(config)
     elements = sum(prod(shape) for shape in shapes.values())
     return 4 * (elements + (prod(shapes[EMBEDDING]) if config.tied_embeddings else 0))
-
-
-def available_bytes() -> int:
-    """Memory that can be had without swapping."""
-    return int(psutil.virtual_memory().available)
 
 
 def fits_in_memory(config: ModelConfig) -> bool:

@@ -7,42 +7,16 @@ the native runner: the whole prompt goes through in one call without padding, ev
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
 from etcli.checkpoint.base import Checkpoint
 from etcli.common.errors import CheckpointError, UsageError
+from etcli.llama.answers import Judgement, ReferenceResult
 from etcli.llama.caches import empty_caches
 from etcli.llama.mask import additive_mask
 from etcli.llama.passes import Passes
 from etcli.llama.rope import rope_table, rotary_input
-
-StopReason = Literal["stop_id", "max_new_tokens", "cache_full"]
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """Generated ids, a stop id included, and why generation ended."""
-
-    tokens: tuple[int, ...]
-    stop_reason: StopReason
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """What the reference thinks of one given token: its own best id and logit there, and the given token's logit."""
-
-    token: int
-    token_logit: float
-    best: int
-    best_logit: float
-
-    @property
-    def gap(self) -> float:
-        """How far the token's logit lies below the best one; 0 for the best."""
-        return self.best_logit - self.token_logit
 
 
 class ReferenceDecoder:
@@ -63,7 +37,7 @@ class ReferenceDecoder:
         self._on_token = on_token
 
     @torch.inference_mode()
-    def decode(self, prompt_ids: Sequence[int], *, max_new_tokens: int, cache_length: int) -> Decoded:
+    def decode(self, prompt_ids: Sequence[int], *, max_new_tokens: int, cache_length: int) -> ReferenceResult:
         """Continue the prompt until a stop id, `max_new_tokens`, or a full cache, looked at in this order after each token.
 
         The cache is full once `cache_length` positions, those of the prompt and of generated tokens fed back, are used. The token that
@@ -85,11 +59,11 @@ class ReferenceDecoder:
                 self._on_token(len(tokens), token)
             tokens.append(token)
             if token in self._config.stop_ids:
-                return Decoded(tuple(tokens), "stop_id")
+                return ReferenceResult(tuple(tokens), "stop_id")
             if len(tokens) == max_new_tokens:
-                return Decoded(tuple(tokens), "max_new_tokens")
+                return ReferenceResult(tuple(tokens), "max_new_tokens")
             if context.seen == cache_length:
-                return Decoded(tuple(tokens), "cache_full")
+                return ReferenceResult(tuple(tokens), "cache_full")
             logits = context.feed([token])
 
     @torch.inference_mode()

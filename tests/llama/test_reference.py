@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
@@ -141,7 +139,7 @@ def test_weights_fit_when_they_take_half_of_the_free_memory(network, monkeypatch
     extra = 160 * 64 if tied else 0
     assert size == 4 * (sum(parameter.numel() for parameter in model.parameters()) + extra)
     for free, fits in ((2 * size, True), (2 * size - 1, False)):
-        monkeypatch.setattr(passes.psutil, "virtual_memory", lambda free=free: SimpleNamespace(available=free))
+        monkeypatch.setattr(passes, "available_bytes", lambda free=free: free)
         assert fits_in_memory(checkpoint.config) is fits
 
 

@@ -1,0 +1,82 @@
+"""The eager reference run as a subprocess, so that the caller neither imports torch nor holds a model.
+
+The right tokens of a prompt (`run_reference`), or the reference's opinion of tokens that something else produced (`judge_tokens`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from etcli.checkpoint.source import fetch
+from etcli.export.isolated import run_isolated
+from etcli.llama.answers import Judgement, ReferenceResult
+from etcli.output.console import Console
+from etcli.recipe.loaded import LoadedRecipe
+
+__all__ = ["Judgement", "ReferenceResult", "judge_tokens", "run_reference"]
+
+
+def run_reference(
+    loaded: LoadedRecipe, *, prompt_ids: Sequence[int], max_new_tokens: int, cache_length: int, console: Console
+) -> ReferenceResult:
+    """Decode `prompt_ids` greedily in eager float32 from the recipe's checkpoint.
+
+    Stops as the runner does: after a stop id, after `max_new_tokens`, or when all `cache_length` positions are used.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be fetched, opened or read.
+        UsageError: the prompt is empty, does not fit the cache, or has ids outside the vocabulary.
+        ExportError: the process failed or was killed.
+    """
+    job = {
+        "checkpoint": str(fetch(loaded, console)),
+        "prompt_ids": list(prompt_ids),
+        "max_new_tokens": max_new_tokens,
+        "cache_length": cache_length,
+        "tokens": None,
+    }
+    with console.progress("reference tokens", max_new_tokens) as advance:
+        result = _run(job, console, lambda: advance(1))
+    return ReferenceResult(tuple(result["tokens"]), result["stop_reason"])
+
+
+def judge_tokens(
+    loaded: LoadedRecipe, *, prompt_ids: Sequence[int], tokens: Sequence[int], cache_length: int, console: Console
+) -> tuple[Judgement, ...]:
+    """Feed `tokens` after the prompt and compare each with the reference's own choice at its place.
+
+    Raises:
+        CheckpointError, UsageError, ExportError: as `run_reference`.
+    """
+    job = {
+        "checkpoint": str(fetch(loaded, console)),
+        "prompt_ids": list(prompt_ids),
+        "cache_length": cache_length,
+        "tokens": list(tokens),
+    }
+    result = _run(job, console, lambda: None)
+    return tuple(Judgement(**item) for item in result["judgements"])
+
+
+def _run(job: Mapping[str, Any], console: Console, on_token: Callable[[], None]) -> dict[str, Any]:
+    def on_event(event: Mapping[str, Any]) -> None:
+        if event["event"] == "token":
+            on_token()
+        elif event["event"] == "weights":
+            size = f"{event['bytes'] / 1e9:.1f} GB of float32 weights"
+            if event["held"]:
+                console.detail(f"    the reference holds {size} in memory")
+            else:
+                console.note(
+                    f"    {size} are more than half of the free memory: each layer is read anew for every token"
+                )
+
+    return run_isolated(
+        "etcli.export.reference_worker",
+        job,
+        title="the reference",
+        on_event=on_event,
+        on_line=console.detail,
+        memory_hint="Close other programs, shorten the prompt, or compare on a machine with more memory.",
+    )
