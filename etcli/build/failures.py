@@ -9,6 +9,7 @@ from etcli.tables.build_errors import load_build_errors
 
 _SHOWN = 6
 _CMAKE_ERROR = re.compile(r"CMake Error\b")
+_CMAKE_END = re.compile(r"-- |Call Stack|CMake (?:Error|Warning|Deprecation)")
 _COMPILER = re.compile(
     r"(?::\s(?:fatal )?error:\s)|undefined reference to|cannot find -l|\bld(?:\.\w+)?: |multiple definition of"
     r"|No space left on device|Killed|internal compiler error|^ninja: error:|virtual memory exhausted"
@@ -22,7 +23,7 @@ def configure_errors(log: Sequence[str]) -> list[str]:
         if _CMAKE_ERROR.search(line):
             block = [line.strip()]
             for more in log[index + 1 :]:
-                if more.strip() and not more.startswith(" "):
+                if _CMAKE_END.match(more):
                     break
                 if more.strip():
                     block.append(more.strip())
