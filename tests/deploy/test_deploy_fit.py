@@ -87,7 +87,7 @@ def test_target_that_does_not_fit_the_device_is_refused(scene: Scene) -> None:
 
 
 def test_newest_of_several_fitting_builds_is_taken(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("etcli.device.builds.fitting_targets", lambda device: ["host", "linux-aarch64"])
+    monkeypatch.setattr("etcli.device.builds.fitting_targets", lambda _: ["host", "linux-aarch64"])
     samples.make_build(scene.loaded, scene.workspace, target="linux-aarch64")
     for target, age in (("host", 1_000_000_000), ("linux-aarch64", 2_000_000_000)):
         os.utime(scene.workspace.build(target) / "manifest.json", (age, age))

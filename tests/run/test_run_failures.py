@@ -1,0 +1,209 @@
+"""Runs that go badly: each ends in one explained error, with everything the program printed kept."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+import samples
+from deploy_scene import Scene
+from local_device import LocalStream
+
+from etcli.common.errors import DeviceError, ExitCode, InterruptedByUser, RunError
+from etcli.manifests.run_record import RunRecord
+
+RunScript = Callable[..., RunRecord]
+
+
+def fails(run_script: RunScript, script: str, **options: object) -> RunError:
+    with pytest.raises(RunError) as caught:
+        run_script(script, **options)
+    assert caught.value.exit == ExitCode.RUN
+    assert caught.value.problems[0].hint
+    return caught.value
+
+
+def test_error_event_is_shown_with_device_and_last_messages(run_script: RunScript, scene: Scene) -> None:
+    line = samples.event("error", code="runner.load", message="chunk 0: ExecuTorch error OperatorMissing 0x14")
+    error = fails(run_script, samples.script([line], after="echo kernel not found >&2; exit 3"))
+    problem = error.problems[0]
+    assert problem.code == "runner.load"
+    assert "local-1 (Local, Linux test, emulated)" in problem.message
+    assert "OperatorMissing 0x14" in problem.message
+    assert "kernel not found" in problem.message
+    assert problem.file is not None
+    assert problem.file.read_text() == "kernel not found\n"
+    assert (problem.file.parent / "events.jsonl").read_text() == line + "\n"
+    assert not (problem.file.parent / "record.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("ILL", "instructions"),
+        ("ABRT", "gave up"),
+        ("KILL", "memory"),
+        ("SEGV", "crashed"),
+        ("BUS", "damaged"),
+        ("TERM", "ended it"),
+    ],
+)
+def test_signal_is_named_and_explained(run_script: RunScript, name: str, word: str) -> None:
+    lines = samples.answer_lines([5, 6])[:-1]
+    error = fails(run_script, samples.script(lines, after=f"kill -{name} $$; sleep 10"))
+    problem = error.problems[0]
+    number = 128 + signal.Signals[f"SIG{name}"]
+    assert problem.code == f"run.sig{name.lower()}"
+    assert f"after 2 tokens: it was ended by SIG{name} (exit status {number})" in problem.message
+    assert word in (problem.hint or "")
+
+
+@pytest.mark.parametrize("status", [0, 1, 7, 126, 127, 255])
+def test_end_without_a_result_is_an_error(run_script: RunScript, status: int) -> None:
+    error = fails(run_script, f"#!/bin/sh\nexit {status}\n")
+    assert f"exit status {status}" in error.problems[0].message
+
+
+def test_result_with_a_bad_exit_status_is_an_error(run_script: RunScript) -> None:
+    error = fails(run_script, samples.script(samples.answer_lines([samples.STOP_ID]), after="kill -SEGV $$"))
+    assert error.problems[0].code == "run.sigsegv"
+
+
+def test_program_that_is_no_runner(run_script: RunScript) -> None:
+    error = fails(run_script, "#!/bin/sh\necho hello\n")
+    assert error.problems[0].code == "run.no_result"
+    assert "hello" in error.problems[0].message
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        samples.event("token", index=0, id=len(samples.VOCABULARY), t_s=1.0),
+        samples.event("token", index=0, id=-1, t_s=1.0),
+        samples.event("token", index=1, id=5, t_s=1.0),
+        samples.event("token", index=0, id=5.5, t_s=1.0),
+        samples.event("token", index=0, id="5", t_s=1.0),
+        samples.event("token", index=0, id=True, t_s=1.0),
+        samples.event("token", index=0, id=1 << 70, t_s=1.0),
+        '{"event": "token", "index": 0, "id": 5, "t_s": NaN}',
+        '{"event": "token", "index": 0, "id": 5, "t_s": -1}',
+        samples.event("token"),
+        samples.event("stats"),
+        samples.answer_lines([5])[-1],
+    ],
+)
+def test_impossible_event_ends_the_run(run_script: RunScript, line: str) -> None:
+    error = fails(run_script, samples.script([line], after="sleep 100"))
+    assert error.problems[0].code in ("run.bad_output", "run.bad_event")
+
+
+def test_wrong_counts_and_reasons_in_the_statistics(run_script: RunScript) -> None:
+    good = samples.answer_lines([5, samples.STOP_ID])
+    for change in ({"new_tokens": 3}, {"prompt_tokens": 9}, {"stop_reason": "max_new_tokens"}):
+        bad = samples.answer_lines([5, samples.STOP_ID], **change)[-1]
+        assert fails(run_script, samples.script([*good[:-1], bad])).problems[0].code == "run.bad_output"
+    claimed = samples.answer_lines([5, 6], stop_reason="stop_id")
+    assert "is no stop id" in fails(run_script, samples.script(claimed)).problems[0].message
+
+
+def test_more_tokens_than_asked_for(run_script: RunScript) -> None:
+    error = fails(run_script, samples.script(samples.answer_lines([5, 6, 7])), max_new_tokens=2)
+    assert "more than the 2 tokens" in error.problems[0].message
+
+
+def test_runner_of_another_protocol(run_script: RunScript) -> None:
+    line = samples.event("start", protocol=2, runner="r", version="1", executorch="2")
+    assert fails(run_script, samples.script([line])).problems[0].code == "run.protocol"
+
+
+@pytest.mark.parametrize(
+    "line", ["", "{", "[1]", "null", '"event"', '{"event": {}}', '{"event": null}', "[" * 5000, "x" * 200_000]
+)
+def test_lines_that_are_no_events_do_no_harm(run_script: RunScript, tmp_path: Path, line: str) -> None:
+    content = tmp_path / "line.txt"
+    content.write_text(line + "\n")
+    script = samples.script(samples.answer_lines([samples.STOP_ID]))
+    record = run_script(script.replace("#!/bin/sh\n", f"#!/bin/sh\ncat {content}\n", 1))
+    assert record.tokens == (samples.STOP_ID,)
+
+
+def test_endless_output_is_ended(run_script: RunScript, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("etcli.run.capture._MOST_BYTES", 10_000)
+    assert fails(run_script, "#!/bin/sh\nexec yes\n").problems[0].code == "run.too_much_output"
+
+
+def test_control_characters_of_the_device_do_not_reach_the_terminal(run_script: RunScript) -> None:
+    error = fails(run_script, "#!/bin/sh\nprintf '\\033[2Jbad\\007\\n' >&2\nexit 5\n")
+    assert "\x1b" not in error.problems[0].message
+    assert "[2Jbad" in error.problems[0].message
+
+
+def ended(pid: Path) -> bool:
+    """Whether the process whose id is in `pid` is gone."""
+    return not psutil.pid_exists(int(pid.read_text()))
+
+
+def with_timeout(scene: Scene, seconds: float) -> None:
+    scene.loaded = samples.make_recipe(
+        scene.loaded.base, run={"prompt": "Hello world", "chat": False, "timeout_s": seconds}
+    )
+
+
+def test_timeout_keeps_the_tokens_and_ends_the_program(run_script: RunScript, scene: Scene, tmp_path: Path) -> None:
+    with_timeout(scene, 1.5)
+    lines = samples.answer_lines([5, 6, 7])[:-1]
+    pid = tmp_path / "pid"
+    record = run_script(samples.script(lines, after=f"echo $$ > {pid}; sleep 100"))
+    assert ended(pid)
+    assert record.stop_reason == "timeout"
+    assert record.tokens == (5, 6, 7)
+    assert record.text == "Tokyo is nice"
+    assert record.prefill_tokens_per_s == 4.0
+    assert record.decode_tokens_per_s == pytest.approx(10.0)
+    assert (record.load_s, record.peak_memory_bytes) == (0.25, None)
+    assert [warning.code for warning in scene.console.warnings] == ["run.timeout"]
+    (folder,) = scene.workspace.runs.iterdir()
+    assert RunRecord.read(folder / "record.json") == record
+
+
+def test_timeout_reaches_a_program_that_never_stops_talking(run_script: RunScript, scene: Scene) -> None:
+    with_timeout(scene, 0.5)
+    error = fails(run_script, "#!/bin/sh\nwhile :; do echo noise; sleep 0.01; done\n")
+    assert error.problems[0].code == "run.timeout"
+
+
+def test_interrupt_ends_the_program_and_keeps_the_record(
+    run_script: RunScript, scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupt(text: str) -> None:
+        if "is" in text:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(scene.console, "write", interrupt)
+    lines = samples.answer_lines([5, 6, 7])[:-1]
+    with pytest.raises(InterruptedByUser) as caught:
+        run_script(f"#!/bin/sh\necho $$ > {tmp_path / 'pid'}\n" + samples.script(lines, after="sleep 100"))
+    assert caught.value.exit == ExitCode.INTERRUPTED
+    assert ended(tmp_path / "pid")
+    (folder,) = scene.workspace.runs.iterdir()
+    record = RunRecord.read(folder / "record.json")
+    assert record.stop_reason == "interrupted"
+    assert record.tokens == (5, 6)
+    assert str(folder / "record.json") in (caught.value.problems[0].hint or "")
+
+
+def test_device_that_goes_away_is_a_device_error(
+    run_script: RunScript, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lines(self: LocalStream) -> object:
+        yield samples.answer_lines([5])[0]
+        raise DeviceError("the device went away", code="device.offline")
+
+    monkeypatch.setattr(LocalStream, "lines", lines)
+    with pytest.raises(DeviceError):
+        run_script("#!/bin/sh\nsleep 100\n")
+    (folder,) = scene.workspace.runs.iterdir()
+    assert "start" in (folder / "events.jsonl").read_text()
