@@ -6,9 +6,11 @@ Every child gets a process group of its own, so that an interrupt ends the whole
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +107,18 @@ def end(process: subprocess.Popen[bytes], *, grace: float = 3.0) -> None:
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
+
+
+def end_with_parent(parent: int) -> None:
+    """For a worker's start: end when the process `parent`, which started it, does, however that ends (on Linux).
+
+    The parent must have started the worker from a thread that lives as long as the work, since the kernel watches the thread.
+    """
+    if sys.platform == "linux":
+        set_parent_death_signal = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the kernel was asked
+        raise SystemExit(128 + signal.SIGTERM)
 
 
 def describe_exit(code: int) -> str:

@@ -54,7 +54,7 @@ def run_isolated(
     """
     with tempfile.TemporaryDirectory(prefix="etcli-job-") as folder:
         path = Path(folder) / "job.json"
-        path.write_text(json.dumps(job))
+        path.write_text(json.dumps({"parent": os.getpid(), "job": job}))
         # PYTHONSAFEPATH: a torch.py in the user's folder must not be imported for the real one.
         worker = process.start([sys.executable, "-m", module, path], env={"PYTHONSAFEPATH": "1"})
         with _drained(worker) as said:
@@ -71,9 +71,11 @@ def run_isolated(
 
 def isolated_main(body: Callable[[dict[str, Any], Send], Mapping[str, Any]], argv: list[str]) -> int:
     """The worker's side: read the job named in `argv`, call `body(job, send)`, send its result or its problems; the exit status."""
+    order = json.loads(Path(argv[1]).read_text())
+    process.end_with_parent(order["parent"])
     send = _take_stdout()
     try:
-        result = body(json.loads(Path(argv[1]).read_text()), send)
+        result = body(order["job"], send)
     except EtcliError as error:
         send({"event": "error", "problems": [_plain(problem) for problem in error.problems]})
         return int(error.exit)

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 
 from etcli.checkpoint.base import Checkpoint
-from etcli.checkpoint.layout import EMBEDDING, expected_shapes
+from etcli.checkpoint.layout import expected_shapes
 from etcli.common.memory import available_bytes
 from etcli.llama.chunk import Chunk
 from etcli.llama.weights import load_embedding, load_weights
@@ -30,8 +30,10 @@ class HeldPasses:
     """All weights in float32, read once."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        self._embedding = load_embedding(checkpoint)
         self._chunks = [_one_layer(checkpoint, layer) for layer in range(checkpoint.config.num_layers)]
+        head = self._chunks[-1].lm_head
+        shared = head.weight if head is not None and checkpoint.config.tied_embeddings else None
+        self._embedding = load_embedding(checkpoint) if shared is None else shared
 
     def embed(self, ids: list[int]) -> torch.Tensor:
         """Embedding rows, float32 `[1, len(ids), H]`."""
@@ -59,10 +61,8 @@ class StreamedPasses:
 
 
 def float32_bytes(config: ModelConfig) -> int:
-    """Memory of all weights in float32; a tied head counts once more, since embedding and head are separate tensors here."""
-    shapes = expected_shapes(config)
-    elements = sum(prod(shape) for shape in shapes.values())
-    return 4 * (elements + (prod(shapes[EMBEDDING]) if config.tied_embeddings else 0))
+    """Memory of all weights in float32; a tied head counts once."""
+    return 4 * sum(prod(shape) for shape in expected_shapes(config).values())
 
 
 def fits_in_memory(config: ModelConfig) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from etcli.common.errors import CheckpointError, EtcliError, ExitCode, ExportError
@@ -127,6 +130,27 @@ def test_an_interrupted_parent_leaves_no_worker(run) -> None:
     with pytest.raises(KeyboardInterrupt):
         run("send({'event': 'up', 'pid': os.getpid()})\ntime.sleep(600)")
     assert not Path(f"/proc/{pids[0]}").exists()
+
+
+def test_a_killed_parent_leaves_no_worker(run, tmp_path: Path) -> None:
+    run("return {}")
+    (tmp_path / "worker_under_test.py").write_text(
+        (tmp_path / "worker_under_test.py")
+        .read_text()
+        .replace("return {}", "send({'pid': os.getpid(), 'event': 'up'}); time.sleep(600)")
+    )
+    program = """if True:
+        from etcli.export.isolated import run_isolated
+        tell = lambda event: print(event["pid"], flush=True)
+        run_isolated("worker_under_test", {}, title="w", on_event=tell, on_line=print, memory_hint="")
+    """
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        worker = psutil.Process(int(parent.stdout.readline()))
+        assert worker.is_running()
+        parent.kill()
+    psutil.wait_procs([worker], timeout=30)
+    assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
 
 
 def test_errors_are_of_the_product(run) -> None:
