@@ -5,6 +5,7 @@ from __future__ import annotations
 from etcli.common.errors import DeployError
 from etcli.device.base import Device
 from etcli.output.console import Console
+from etcli.tables.socs import find_soc
 
 
 def check_platform(platform: str | None, device: Device, *, force: bool, console: Console) -> None:
@@ -18,7 +19,8 @@ def check_platform(platform: str | None, device: Device, *, force: bool, console
     if platform is None:
         return
     soc = device.facts().soc
-    if soc.lower().startswith(platform.lower()):
+    wanted = find_soc(platform)
+    if soc.lower().startswith(platform.lower()) or (wanted is not None and wanted.answers_to(soc)):
         return
     message = f"the bundle is for platform {platform}, {device.serial} is {soc or 'of an unknown platform'}"
     if not force:

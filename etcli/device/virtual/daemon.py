@@ -10,9 +10,8 @@ import socket
 import threading
 from types import FrameType
 
-import psutil
-
 from etcli.device.virtual import frame
+from etcli.device.virtual.processes import start_ticks
 from etcli.device.virtual.properties import properties
 from etcli.device.virtual.sandbox import Sandbox
 from etcli.device.virtual.shell_service import parse_shell, serve_shell
@@ -62,7 +61,9 @@ class Daemon:
             port = listener.getsockname()[1]
             self._sandbox = Sandbox(tree, hostname=self._spec.name, log=self._folder.log, on_end=self._device_ended)
             self._tree = Tree(self._sandbox.root)
-            started = psutil.Process().create_time()
+            started = start_ticks(os.getpid())
+            if started is None:
+                raise OSError("/proc does not show this process")
             Running(pid=os.getpid(), started=started, port=port).write(self._folder.running)
             _log.info("%s serves %s on %s:%d", os.getpid(), self._spec.name, LOOPBACK, port)
             try:

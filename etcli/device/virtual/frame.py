@@ -10,7 +10,6 @@ What the programs of the device see:
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,7 +39,7 @@ ENVIRONMENT: Mapping[str, str] = {
 }
 
 _EM_NUMBERS = {"EM_X86_64": 62, "EM_AARCH64": 183}
-_HOST_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "mime.types", "services", "protocols")
+_HOST_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
 _FOREIGN = "/system/emulation"
 _EXEC_LIBRARY = "/system/lib64/libetcli_exec.so"
 _INIT = "/system/bin/init"
@@ -107,7 +106,7 @@ def _host_folders(root: Path) -> list[str]:
     for name in ("bin", "sbin", "lib32", "lib64"):
         host = Path("/") / name
         if host.is_symlink():
-            (root / name).symlink_to(os.readlink(host))
+            (root / name).symlink_to(host.readlink())
         elif host.is_dir():
             (root / name).mkdir()
             binds += ["--ro-bind", str(host), str(host)]
@@ -124,7 +123,10 @@ def _host_folders(root: Path) -> list[str]:
 
 
 def _etc(root: Path) -> list[str]:
-    write_atomically(root / "etc/passwd", f"root:x:0:0::/:/system/bin/sh\nshell:x:{SHELL_USER}:{SHELL_USER}::/data/local/tmp:/system/bin/sh\n")
+    write_atomically(
+        root / "etc/passwd",
+        f"root:x:0:0::/:/system/bin/sh\nshell:x:{SHELL_USER}:{SHELL_USER}::/data/local/tmp:/system/bin/sh\n",
+    )
     write_atomically(root / "etc/group", f"root:x:0:\nshell:x:{SHELL_USER}:\n")
     binds = []
     for name in _HOST_ETC:

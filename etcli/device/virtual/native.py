@@ -44,7 +44,9 @@ def exec_library() -> Path:
 
 def _compiled(source_name: str, result_name: str, extra: tuple[str, ...]) -> Path:
     source = asset_dir("native") / "virtual_device" / source_name
-    key = hashlib.sha256(b"\0".join((source.read_bytes(), " ".join(_FLAGS + extra).encode(), os.uname().machine.encode())))
+    key = hashlib.sha256(
+        b"\0".join((source.read_bytes(), " ".join(_FLAGS + extra).encode(), os.uname().machine.encode()))
+    )
     folder = cache_dir() / "virtual-device" / key.hexdigest()[:16]
     result = folder / result_name
     if result.is_file():

@@ -45,7 +45,9 @@ def bubblewrap_command() -> tuple[str, ...]:
     complaint = ""
     for options in ((*_USER, *_NETWORK), _USER, _NETWORK, ()):
         command = (program, *_ALWAYS, *options)
-        done = process.run([*command, "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"], timeout=_START_SECONDS)
+        done = process.run(
+            [*command, "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"], timeout=_START_SECONDS
+        )
         if done.ok:
             return command
         complaint = complaint or done.stderr.strip()
@@ -132,7 +134,7 @@ class Sandbox:
             before = log.stat().st_size
             self._process = subprocess.Popen(
                 [*bubblewrap_command(), "--hostname", hostname, *tree],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=output,
                 stderr=output,
                 env=dict(ENVIRONMENT),

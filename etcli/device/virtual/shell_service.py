@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import functools
 import os
 import select
 import signal
@@ -110,8 +112,8 @@ def _terminal_wires() -> _Wires:
 def _relay(stream: Stream, request: ShellRequest, wires: _Wires, command: Command) -> None:
     patience = 0.0 if request.framed or request.terminal else _RAW_GRACE_SECONDS
     closing = _Closing(stream, command, patience)
-    feed = _feed_frames if request.framed else _feed_bytes
-    threading.Thread(target=feed, args=(stream, wires.feed, request.terminal), daemon=True).start()
+    feed = functools.partial(_feed_frames, terminal=request.terminal) if request.framed else _feed_bytes
+    threading.Thread(target=feed, args=(stream, wires.feed), daemon=True).start()
     with contextlib.suppress(StreamClosed):
         for kind, data in _outputs(wires.outputs, closing):
             stream.write(_FRAME.pack(kind, len(data)) + data if request.framed else data)
@@ -171,7 +173,7 @@ def _outputs(outputs: dict[int, int], closing: _Closing) -> Iterator[tuple[int, 
                 left -= 1
 
 
-def _feed_frames(stream: Stream, feed: int, terminal: bool) -> None:
+def _feed_frames(stream: Stream, feed: int, *, terminal: bool) -> None:
     open_ = True
     try:
         while True:
@@ -194,7 +196,7 @@ def _feed_frames(stream: Stream, feed: int, terminal: bool) -> None:
             os.close(feed)
 
 
-def _feed_bytes(stream: Stream, feed: int, terminal: bool) -> None:
+def _feed_bytes(stream: Stream, feed: int) -> None:
     open_ = True
     try:
         while data := stream.read():
@@ -216,9 +218,9 @@ def _write_all(descriptor: int, data: bytes) -> bool:
 
 def _resize(terminal: int, data: bytes) -> None:
     """Give a terminal the size in `data`: `ROWSxCOLUMNS,XPIXELSxYPIXELS`."""
-    with contextlib.suppress(ValueError, OverflowError, OSError, termios.error):
+    with contextlib.suppress(ValueError, OSError, struct.error):
         rows, columns = data.rstrip(b"\0").split(b",")[0].split(b"x")
-        termios.tcsetwinsize(terminal, (int(rows), int(columns))) if hasattr(termios, "tcsetwinsize") else None
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", int(rows), int(columns), 0, 0))
 
 
 def _refuse(stream: Stream, request: ShellRequest, reason: str) -> None:

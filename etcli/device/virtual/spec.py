@@ -48,10 +48,10 @@ class VirtualSpec(Manifest):
 
 
 class Running(Manifest):
-    """The daemon that serves a device: its process, when that started (seconds of the epoch), its loopback port."""
+    """The daemon that serves a device: its process, when that started (see `processes.start_ticks`), its loopback port."""
 
     pid: int
-    started: float
+    started: int
     port: int
 
 

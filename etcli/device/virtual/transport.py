@@ -13,7 +13,18 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from etcli.device.virtual.packets import CLSE, CNXN, MAX_PAYLOAD, OKAY, OPEN, VERSION, WRTE, MalformedPacket, Packet, read_packet
+from etcli.device.virtual.packets import (
+    CLSE,
+    CNXN,
+    MAX_PAYLOAD,
+    OKAY,
+    OPEN,
+    VERSION,
+    WRTE,
+    MalformedPacket,
+    Packet,
+    read_packet,
+)
 
 _log = logging.getLogger(__name__)
 _MAX_STREAMS = 256
@@ -139,7 +150,9 @@ class Transport:
         open_service: maps a service name to what serves it; None refuses it.
     """
 
-    def __init__(self, connection: socket.socket, *, banner: bytes, open_service: Callable[[str], Service | None]) -> None:
+    def __init__(
+        self, connection: socket.socket, *, banner: bytes, open_service: Callable[[str], Service | None]
+    ) -> None:
         self.max_payload = MAX_PAYLOAD
         self._connection = connection
         self._banner = banner

@@ -43,7 +43,7 @@ class Tree:
         with self._located(path, follow=True) as (parent, name):
             folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
         try:
-            for entry in (".", "..", *sorted(os.listdir(folder))):
+            for entry in (".", "..", *sorted(os.listdir(folder))):  # noqa: PTH208 - of a descriptor
                 with contextlib.suppress(FileNotFoundError):
                     yield entry, os.stat(entry if entry != ".." else ".", dir_fd=folder, follow_symlinks=False)
         finally:
@@ -62,7 +62,9 @@ class Tree:
     def create(self, path: str, mode: int) -> int:
         """A descriptor of a new regular file for writing, in place of a file or link of that name; missing folders are made."""
         with self._new(path) as (folder, name):
-            file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
+            file = os.open(
+                name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder
+            )
         os.fchmod(file, mode)
         return file
 

@@ -1,0 +1,196 @@
+"""A device reached through an adb server, by way of adbutils' connections."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from etcli.common.errors import DeployError, DeviceError, EtcliError
+from etcli.common.files import atomic_writer
+from etcli.device import sync
+from etcli.device.base import RemoteStat, ShellResult
+from etcli.device.facts import device_facts, parse_properties
+from etcli.device.server import AdbServer
+from etcli.device.shell import SERVICE as SHELL
+from etcli.device.shell import ShellStream, run_to_end
+from etcli.device.shelltext import command_text, script
+from etcli.device.wire import Wire, open_wire
+from etcli.manifests.run_record import DeviceFacts
+
+_ANSWER_SECONDS = 60.0
+"""For requests that a healthy device answers at once."""
+
+_DISCARD_SECONDS = 10.0
+
+# $1 is the file as sent, $2 where it goes, $3 its mode. A folder of that name would swallow the file, so it is refused.
+_PLACE = """
+if [ -d "$2" ]; then echo "$2 is a folder" >&2
+elif chmod "$3" "$1" && mv -f "$1" "$2"; then exit 0
+fi
+rm -f "$1"
+exit 1
+"""
+
+# The file system of $1 or of its nearest parent that exists.
+_FREE = """
+path=$1
+while [ ! -e "$path" ] && [ "$path" != / ]; do path=$(dirname "$path"); done
+exec df -kP "$path"
+"""
+
+_NO_SPACE = ("No space left on device", "Disk quota exceeded")
+
+
+class AdbDevice:
+    """A device of an adb server. See `etcli.device.base.Device` for what its methods do and raise."""
+
+    def __init__(self, server: AdbServer, serial: str) -> None:
+        self._server = server
+        self._serial = serial
+
+    @property
+    def serial(self) -> str:
+        """adb's serial."""
+        return self._serial
+
+    def facts(self) -> DeviceFacts:
+        """The device as it describes itself."""
+        return device_facts(self._serial, self.properties())
+
+    def properties(self) -> Mapping[str, str]:
+        """All properties, asked for once."""
+        return self._properties
+
+    @functools.cached_property
+    def _properties(self) -> Mapping[str, str]:
+        result = self.shell(["getprop"], timeout=_ANSWER_SECONDS)
+        if result.code != 0:
+            raise DeviceError(
+                f"{self._serial} does not list its properties: {result.stderr.strip() or f'exit status {result.code}'}",
+                code="device.properties",
+                hint="It must be an Android device, or one that has getprop.",
+            )
+        return parse_properties(result.stdout)
+
+    @functools.cached_property
+    def features(self) -> frozenset[str]:
+        """What device and server can do, in adb's words."""
+        return self._server.features(self._serial)
+
+    def shell(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> ShellResult:
+        """Run a program to its end."""
+        with self._start(command_text(argv, cwd=cwd, env=env), timeout) as wire:
+            return run_to_end(wire, self._serial)
+
+    @contextlib.contextmanager
+    def open(
+        self, argv: Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None
+    ) -> Iterator[ShellStream]:
+        """Start a program and read it as it runs; leaving the block ends it on the device."""
+        with self._start(command_text(argv, cwd=cwd, env=env), None) as wire:
+            yield ShellStream(wire)
+
+    def push(
+        self, local: Path, remote: str, *, executable: bool = False, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Copy a file to the exact path `remote`: under another name first, then renamed over what was there."""
+        part = f"{remote}.part-{os.getpid()}"
+        mode = 0o755 if executable else 0o644
+        try:
+            with local.open("rb") as source, self._sync() as wire:
+                sync.send_file(wire, source, part, mode=mode, mtime=int(time.time()), progress=progress)
+            placed = self.shell(script(_PLACE, part, remote, f"{mode:o}"), timeout=_ANSWER_SECONDS)
+        except sync.Refused as error:
+            self._discard(part)
+            raise self._refusal(remote, str(error)) from None
+        except BaseException:
+            self._discard(part)
+            raise
+        if placed.code != 0:
+            raise self._refusal(remote, placed.stderr.strip() or f"exit status {placed.code}")
+
+    def pull(self, remote: str, local: Path) -> None:
+        """Copy a file from the device."""
+        try:
+            with atomic_writer(local) as sink, self._sync() as wire:
+                sync.receive_file(wire, remote, sink)
+        except sync.Refused as error:
+            raise DeviceError(
+                f"{self._serial} does not give {remote}: {error}",
+                code="device.pull",
+                hint=f"Look at it with: adb -s {self._serial} shell ls -la {remote}",
+                file=remote,
+            ) from None
+
+    def stat(self, remote: str) -> RemoteStat | None:
+        """The file at `remote` without following a link, or None."""
+        if "stat_v2" in self.features:
+            try:
+                with self._sync(_ANSWER_SECONDS) as wire:
+                    return sync.lstat(wire, remote)
+            except sync.Refused:
+                return None
+        result = self.shell(["stat", "-c", "%f %s", remote], timeout=_ANSWER_SECONDS)
+        words = result.stdout.split()
+        if result.code != 0 or len(words) != 2:
+            return None
+        return RemoteStat(int(words[0], 16), int(words[1]))
+
+    def free_bytes(self, remote: str) -> int:
+        """Bytes free for us on the file system that holds `remote` or its nearest existing parent."""
+        result = self.shell(script(_FREE, remote), timeout=_ANSWER_SECONDS)
+        lines = result.stdout.splitlines()
+        with contextlib.suppress(IndexError, ValueError, StopIteration):
+            # Device names and mount points may hold blanks; the column before the percentage is what is available, in KiB.
+            words = lines[-1].split()
+            percentage = next(index for index, word in enumerate(words) if word.endswith("%") and word[:-1].isdigit())
+            return int(words[percentage - 1]) * 1024
+        raise DeviceError(
+            f"{self._serial} does not tell the free space at {remote}: {(result.stderr or result.stdout).strip()}",
+            code="device.free_space",
+            hint=f"Look at it with: adb -s {self._serial} shell df -k",
+        )
+
+    def _start(self, text: str, timeout: float | None) -> Wire:
+        if "shell_v2" not in self.features:
+            raise DeviceError(
+                f"{self._serial} has an adb daemon without exit statuses (shell protocol 2)",
+                code="device.old_adb",
+                hint="Use a device with Android 7 or newer.",
+            )
+        return self._open(SHELL + text, timeout)
+
+    def _sync(self, timeout: float | None = None) -> Wire:
+        return self._open(sync.SERVICE, timeout)
+
+    def _open(self, service: str, timeout: float | None) -> Wire:
+        return open_wire(self._server.client, self._serial, service, timeout=timeout)
+
+    def _discard(self, part: str) -> None:
+        """Remove an incomplete file. The device may be gone; then it stays, under a name that nothing reads."""
+        with contextlib.suppress(EtcliError):
+            self.shell(["rm", "-f", part], timeout=_DISCARD_SECONDS)
+
+    def _refusal(self, remote: str, reason: str) -> DeployError:
+        if any(phrase in reason for phrase in _NO_SPACE):
+            return DeployError(
+                f"{self._serial} has no space left for {remote}: {reason}",
+                code="deploy.no_space",
+                hint=f"Free some space on the device (adb -s {self._serial} shell df -h {os.path.dirname(remote)}), then repeat.",  # noqa: PTH120
+            )
+        return DeployError(
+            f"{self._serial} refuses {remote}: {reason}",
+            code="deploy.refused",
+            hint="Choose a folder that adb's user may write to, such as one below /data/local/tmp.",
+        )

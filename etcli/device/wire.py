@@ -1,0 +1,197 @@
+"""One connection through the adb server to a service of a device, made by adbutils; its failures as `DeviceError`s."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from types import TracebackType
+
+import adbutils
+
+from etcli.common.errors import DeviceError
+
+_CONNECT_SECONDS = 30.0
+_LONGEST_REQUEST = 0xFFFF
+"""Bytes of a service name: its length is sent as four hexadecimal digits."""
+
+
+class Wire:
+    """A byte stream to a service of a device.
+
+    Args:
+        serial: whom error messages name.
+        timeout: seconds until everything that goes over this connection must be done, None for no limit.
+    """
+
+    def __init__(self, connection: adbutils.AdbConnection, serial: str, *, timeout: float | None = None) -> None:
+        self._socket: socket.socket = connection.conn
+        self._serial = serial
+        self._timeout = timeout
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._closed = False
+
+    def send(self, data: bytes | memoryview) -> None:
+        """Send all of `data`.
+
+        Raises:
+            DeviceError: the device is gone, or the time is up.
+        """
+        try:
+            self._limit()
+            self._socket.sendall(data)
+        except TimeoutError:
+            raise self._late() from None
+        except OSError:
+            raise self.gone() from None
+
+    def receive(self, most: int) -> bytes:
+        """The next bytes, at most `most`; none at the end.
+
+        Raises:
+            DeviceError: the time is up.
+        """
+        try:
+            self._limit()
+            return self._socket.recv(most)
+        except TimeoutError:
+            raise self._late() from None
+        except OSError:
+            return b""
+
+    def receive_exactly(self, count: int) -> bytes:
+        """Exactly `count` bytes.
+
+        Raises:
+            DeviceError: the connection ended before, or the time is up.
+        """
+        parts = []
+        while count > 0:
+            part = self.receive(min(count, 1 << 20))
+            if not part:
+                raise self.gone()
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+    def has_answer(self) -> bool:
+        """Whether something can be read now."""
+        with contextlib.suppress(OSError, ValueError):
+            return bool(select.select([self._socket], [], [], 0)[0])
+        return True
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed from this side."""
+        return self._closed
+
+    def close(self) -> None:
+        """End the connection; a thread that waits in `receive` gets nothing more."""
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def gone(self) -> DeviceError:
+        """The error for a connection that ended before its time."""
+        return device_gone(self._serial)
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _limit(self) -> None:
+        if self._deadline is None:
+            self._socket.settimeout(None)
+            return
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left)
+
+    def _late(self) -> DeviceError:
+        return DeviceError(
+            f"{self._serial} did not finish within {self._timeout:g} s",
+            code="device.timeout",
+            hint=f"Look whether it still answers: adb -s {self._serial} shell true",
+        )
+
+
+def open_wire(client: adbutils.AdbClient, serial: str, service: str, *, timeout: float | None = None) -> Wire:
+    """Connect to `service` (such as `sync:`) of the device `serial`.
+
+    Raises:
+        DeviceError: the server or the device is gone, or the device refuses the service.
+    """
+    with translated(serial):
+        connection = client.make_connection()
+    wire = Wire(connection, serial, timeout=timeout)
+    try:
+        for request in (f"host:transport:{serial}", service):
+            encoded = request.encode("utf-8", errors="surrogateescape")
+            if len(encoded) > _LONGEST_REQUEST:
+                raise DeviceError(
+                    f"a command of {len(encoded)} bytes is too long for adb, which takes {_LONGEST_REQUEST}",
+                    code="device.command_too_long",
+                )
+            wire.send(b"%04x" % len(encoded) + encoded)
+            _check_status(wire, serial)
+    except BaseException:
+        wire.close()
+        raise
+    return wire
+
+
+@contextlib.contextmanager
+def translated(serial: str | None = None) -> Iterator[None]:
+    """Turn adbutils' exceptions and connection failures of the block into `DeviceError`s."""
+    try:
+        yield
+    except (adbutils.AdbError, OSError, EOFError, struct.error) as error:
+        if serial is not None and isinstance(error, adbutils.AdbError):
+            raise refused(serial, str(error)) from None
+        raise DeviceError(
+            f"the adb server does not answer: {error}",
+            code="device.adb_server",
+            hint="Start it with: adb start-server. ANDROID_ADB_SERVER_HOST and ANDROID_ADB_SERVER_PORT say where it is.",
+        ) from None
+
+
+def refused(serial: str, reason: str) -> DeviceError:
+    """The error for adb's own words about a device that it does not connect to."""
+    if "not found" in reason:
+        return device_gone(serial)
+    if "unauthorized" in reason:
+        return DeviceError(
+            f"{serial} has not authorised this computer",
+            code="device.unauthorized",
+            hint="Unlock the device and accept the question about USB debugging.",
+        )
+    if "offline" in reason:
+        return DeviceError(f"{serial} is offline", code="device.offline", hint=f"Replug it, or: adb reconnect {serial}")
+    return DeviceError(f"{serial} refuses: {reason}", code="device.refused")
+
+
+def device_gone(serial: str) -> DeviceError:
+    """The error for a device that is no longer there."""
+    hint = "Check the cable and `adb devices`, then repeat the command; what was complete is kept."
+    if serial.startswith("127.0.0.1:"):
+        hint = "If it is a virtual device, `etcli device list` tells where its log is and `etcli device start` starts it again."
+    return DeviceError(f"{serial} is gone: the connection ended", code="device.gone", hint=hint)
+
+
+def _check_status(wire: Wire, serial: str) -> None:
+    status = wire.receive_exactly(4)
+    if status == b"OKAY":
+        return
+    if status != b"FAIL":
+        raise DeviceError(f"the adb server answered {status!r}", code="device.adb_server")
+    length = int(wire.receive_exactly(4), 16)
+    raise refused(serial, wire.receive_exactly(length).decode(errors="replace"))
