@@ -1,8 +1,10 @@
-"""Fixtures that several rooms share: the default model, fetched once into the cache folder."""
+"""Fixtures that several rooms share: the default model, fetched once into the cache folder, and small random models by transformers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,3 +25,80 @@ def default_model() -> Path:
     )
     loaded = LoadedRecipe(recipe=recipe, path=Path("recipe.yaml"), base=Path.cwd(), document={})
     return source.fetch(loaded, Console(verbosity=-1))
+
+
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}<|{{ message['role'] }}|>\n{{ message['content'] | trim }}{{ eos_token }}\n"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def random_llama(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A function that gives a Hugging Face folder with a small random Llama, made and saved by transformers.
+
+    Keyword arguments are those of `LlamaConfig`, and `dtype` (`float32`, `bfloat16`, ...), `shard_size` (`100KB`), `tokenizer` (whether to put a
+    small byte-level tokenizer with a chat template beside it) and `seed`. Equal arguments give the same folder: do not change it, copy it.
+    """
+    made: dict[str, Path] = {}
+
+    def build(
+        *, dtype: str = "float32", shard_size: str | None = None, tokenizer: bool = False, seed: int = 0, **config: Any
+    ) -> Path:
+        key = repr((dtype, shard_size, tokenizer, seed, sorted(config.items())))
+        if key not in made:
+            folder = tmp_path_factory.mktemp("llama")
+            _save_random_llama(folder, dtype, shard_size, seed, config)
+            if tokenizer:
+                _save_small_tokenizer(folder)
+            made[key] = folder
+        return made[key]
+
+    return build
+
+
+def _save_random_llama(folder: Path, dtype: str, shard_size: str | None, seed: int, config: dict[str, Any]) -> None:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    small = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 320,
+        "max_position_embeddings": 256,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+    }
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(LlamaConfig(**(small | config))).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            # Norms and biases too, which a fresh model has at 1 and 0, where a mix-up would not show.
+            parameter.normal_(1.0 if "norm" in name else 0.0, 0.1)
+    model = model.to(getattr(torch, dtype))
+    model.save_pretrained(folder, **({"max_shard_size": shard_size} if shard_size else {}))
+
+
+def _save_small_tokenizer(folder: Path) -> None:
+    import tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE())
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=320,
+        show_progress=False,
+        special_tokens=["<|begin|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>"],
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+    )
+    inner.train_from_iterator(["What is the capital of Japan? The capital of Japan is Tokyo."] * 4, trainer)
+    inner.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<|begin|> $A", special_tokens=[("<|begin|>", 0)]
+    )
+    saved = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<|begin|>", eos_token="<|end|>")
+    saved.chat_template = CHAT_TEMPLATE
+    saved.save_pretrained(folder)
