@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection
 
@@ -28,6 +29,8 @@ from etcli.recipe.outdated import command_line, require_bundle
 __all__ = ["DeployOptions", "DeployResult", "PlannedFile", "deploy"]
 
 _HEADROOM = 0.05
+_DOCUMENTS = (MANIFEST, PENDING, RUNNER_BINARY, PROMPT_IDS)
+_PART = re.compile(r"(.+)\.part-[0-9]+")
 
 
 def deploy(
@@ -63,8 +66,9 @@ def deploy(
         )
         check_folder(device, folder)
         listing = list_folder(device, folder)
-        current, owned = _ours(device, folder, listing, loaded.recipe.name, force=options.force)
-        plan = _plan(device, folder, wanted, listing, current, owned)
+        leftovers = _leftovers(listing, wanted)
+        current, owned = _ours(device, folder, listing, leftovers, loaded.recipe.name, force=options.force)
+        plan = _plan(device, folder, wanted, listing, current, [*(file.path for file in owned), *leftovers])
         sending = {file.path for file in plan.files if file.action == "send"}
         verify_contents(tuple(file for file in wanted if file.path in sending), sources)
         up_to_date = not plan.changes and current == manifest
@@ -125,8 +129,14 @@ def _sources(
     return sources
 
 
+def _leftovers(listing: Listing, wanted: Collection[WantedFile]) -> list[str]:
+    """Parts of files of ours that an interrupted transfer left (`Device.push` sends under another name first)."""
+    ours = {*_DOCUMENTS, *(file.path for file in wanted)}
+    return [path for path in listing if (match := _PART.fullmatch(path)) is not None and match[1] in ours]
+
+
 def _ours(
-    device: Device, folder: str, listing: Listing, name: str, *, force: bool
+    device: Device, folder: str, listing: Listing, leftovers: Collection[str], name: str, *, force: bool
 ) -> tuple[DeploymentManifest | None, tuple[DeployedFile, ...]]:
     """The deployment that is there, if it is whole, and every file that earlier deployments list.
 
@@ -148,19 +158,15 @@ def _ours(
             code="deploy.foreign_folder",
             hint="Give this recipe a deploy.dir of its own, or add --force to replace what is there.",
         )
-    if not force and not found and any(_foreign(path) and not entry.is_folder for path, entry in listing.items()):
-        examples = ", ".join(sorted(path for path, entry in listing.items() if not entry.is_folder)[:3])
+    foreign = {path for path, entry in listing.items() if not entry.is_folder} - {*_DOCUMENTS, *leftovers}
+    if not force and not found and foreign:
         raise DeployError(
-            f"{folder} on {device.serial} holds files that etcli did not put there: {examples}",
+            f"{folder} on {device.serial} holds files that etcli did not put there: {', '.join(sorted(foreign)[:3])}",
             code="deploy.foreign_folder",
             hint="Choose another deploy.dir, remove them, or add --force to deploy beside them (they stay as they are).",
         )
     owned = {file.path: file for manifest in found.values() for file in manifest.files}
     return found.get(MANIFEST) if PENDING not in listing else None, tuple(owned.values())
-
-
-def _foreign(path: str) -> bool:
-    return path not in (MANIFEST, PENDING, RUNNER_BINARY, PROMPT_IDS)
 
 
 def _plan(
@@ -169,7 +175,7 @@ def _plan(
     wanted: Collection[WantedFile],
     listing: Listing,
     current: DeploymentManifest | None,
-    owned: Collection[DeployedFile],
+    owned: Collection[str],
 ) -> Plan:
     known = {}
     if current is not None:
@@ -183,7 +189,7 @@ def _plan(
     unknown = to_hash(wanted, listing, known)
     if unknown:
         known |= hashes(device, folder, unknown)
-    return make_plan(wanted, listing, known, [file.path for file in owned])
+    return make_plan(wanted, listing, known, owned)
 
 
 def _check_space(device: Device, folder: str, plan: Plan) -> None:

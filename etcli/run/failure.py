@@ -13,27 +13,10 @@ from etcli.run.capture import LOGCAT, STDERR, Capture
 from etcli.run.events import Note
 from etcli.run.outcome import Answer
 from etcli.run.session import Session
-from etcli.tables.known_errors import explain_text
+from etcli.tables.known_errors import explain_status, explain_text
 
 _LAST_LINES = 8
 _RUNNER_CODE = re.compile(r"runner\.[a-z_]{1,40}")
-
-# What a signal usually means for a model runner on a phone.
-_SIGNALS = {
-    signal.SIGILL: "The program holds instructions that this CPU lacks. Build without -march flags above the device's, and look at "
-    "the features in /proc/cpuinfo.",
-    signal.SIGABRT: "The runtime gave up at a failed check; the last messages say which.",
-    signal.SIGBUS: "A mapped file ended too early: the deployment is damaged or its storage fails. Run `etcli deploy` again.",
-    signal.SIGKILL: "Most likely the device ran out of memory, and its low-memory killer took the program. Close apps, or export with "
-    "a smaller cache, a smaller precision or a smaller model.",
-    signal.SIGSEGV: "The program crashed. Run `etcli build --clean` and `etcli deploy` again; if it stays, report it with the captured files.",
-    signal.SIGSYS: "The device's sandbox refused a system call of the program.",
-}
-_CANNOT_START = {
-    126: "The device refused to start the program: no execute permission, or a file system without it. Run `etcli deploy` again.",
-    127: "The program or its loader is not on the device, or a library it needs is missing. Run `etcli deploy` again; "
-    "for another kind of device, run `etcli build` first.",
-}
 
 
 def explain(device: Device, facts: DeviceFacts, session: Session, answer: Answer, capture: Capture) -> RunError:
@@ -69,10 +52,11 @@ def _cause(session: Session, answer: Answer) -> tuple[str, str, str]:
             number = signal.Signals(status - 128)
         except ValueError:
             return "run.failed", f"exit status {status}", "Its messages say why."
-        hint = _SIGNALS.get(number, "Something on the device ended it.")
+        hint = explain_status(status) or "Something on the device ended it."
         return f"run.{number.name.lower()}", f"it was ended by {number.name} (exit status {status})", hint
-    if status in _CANNOT_START:
-        return "run.cannot_start", f"it could not be started (exit status {status})", _CANNOT_START[status]
+    if status in (126, 127):
+        hint = explain_status(status) or "Run `etcli deploy` again."
+        return "run.cannot_start", f"it could not be started (exit status {status})", hint
     if status == 0 and answer.stats is None:
         return (
             "run.no_result",

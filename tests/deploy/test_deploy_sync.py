@@ -150,6 +150,18 @@ def test_interrupted_update_still_knows_its_stale_files(scene: Scene) -> None:
     assert scene.deploy().removed == ("bundle/chunks/tiny_1.pte",)
 
 
+def test_parts_of_a_broken_transfer_are_cleared_away(scene: Scene) -> None:
+    parts = [scene.folder / ".etcli-pending.json.part-12", scene.folder / "bundle/chunks/tiny_0.pte.part-345"]
+    foreign = scene.folder / "bundle/other.bin.part-1"
+    for part in parts:
+        part.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(b"half")
+    assert scene.deploy().removed == (".etcli-pending.json.part-12", "bundle/chunks/tiny_0.pte.part-345")
+    foreign.write_bytes(b"not ours")
+    assert scene.deploy().current
+    assert foreign.exists()
+
+
 def test_file_damaged_on_the_way_is_an_error_and_sent_again(scene: Scene) -> None:
     scene.device.corrupt = f"{scene.loaded.recipe.device_dir}/bundle/chunks/tiny_0.pte"
     with pytest.raises(DeployError, match="did not arrive whole") as caught:

@@ -43,11 +43,11 @@ def test_error_event_is_shown_with_device_and_last_messages(run_script: RunScrip
 @pytest.mark.parametrize(
     ("name", "word"),
     [
-        ("ILL", "instructions"),
+        ("ILL", "instruction"),
         ("ABRT", "gave up"),
         ("KILL", "memory"),
         ("SEGV", "crashed"),
-        ("BUS", "damaged"),
+        ("BUS", "mapped file"),
         ("TERM", "ended it"),
     ],
 )

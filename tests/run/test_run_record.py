@@ -10,14 +10,16 @@ from deploy_scene import Scene
 
 from etcli.common.errors import RunError
 from etcli.manifests.run_record import RunRecord
+from etcli.output.console import Console
 from etcli.run.stage import RunOptions, run
 
 RunScript = Callable[..., RunRecord]
 
 
 def test_record_holds_what_the_runner_told(
-    capsys: pytest.CaptureFixture[str], run_script: RunScript, scene: Scene
+    run_script: RunScript, scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    scene.console = Console(verbosity=-1)  # writes to the stdout that capsys reads
     record = run_script(samples.script(samples.answer_lines([5, 6, 7, samples.STOP_ID])))
     assert record.prompt == "Hello world"
     assert record.prompt_ids == (3, 4)
@@ -95,7 +97,10 @@ def test_stop_ids_can_be_ignored(run_script: RunScript, scene: Scene) -> None:
     assert scene.device.commands[-1][-1] == "--ignore-stop-ids"
 
 
-def test_text_is_not_shown_when_not_asked_for(run_script: RunScript, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_is_not_shown_when_not_asked_for(
+    run_script: RunScript, scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.console = Console(verbosity=-1)
     record = run_script(samples.script(samples.answer_lines([5, samples.STOP_ID])), stream=False)
     assert record.text == "Tokyo"
     assert capsys.readouterr().out == ""
