@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import functools
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,59 +22,81 @@ FILE_KEYS = {
 MAX_CHAIN = 16
 
 
-def read_chain(file: RecipeFile, problems: list[Problem]) -> tuple[Written, Path]:
-    """The mapping in `file` merged over all it extends, and the folder that the file's own relative paths start from.
+@dataclass(frozen=True)
+class Chain:
+    """A file's mapping merged over all it extends.
 
-    Every file is read even when another has problems; they are added to `problems`.
+    `base` is the folder that the file's own relative paths start from. `complete` is whether every file could be read: where not, a
+    missing key says nothing.
     """
+
+    written: Written
+    base: Path
+    complete: bool
+
+
+def read_chain(file: RecipeFile, problems: list[Problem]) -> Chain:
+    """The mapping in `file` with what it inherits; what is wrong in any of the files is added to `problems`."""
     layers: list[Written] = []
-    base = file.folder
     seen: list[Path] = []
     current: RecipeFile | None = file
+    complete = True
     while current is not None:
-        layer, parent = _read_layer(current, problems)
-        if not layers:
-            base = layer.folder
-        layers.append(layer)
         seen.append(current.path.resolve())
-        current = _next(layer, parent, seen, problems) if parent is not None else None
-    merged = layers.pop()
-    while layers:
-        merged = merge(merged, layers.pop())
-    return merged, base
+        layer, parent, whole = _read_layer(current, problems)
+        complete &= whole
+        if layer is None:
+            break
+        layers.append(layer)
+        current = None
+        if parent is not None:
+            current = _next(layer, parent, seen, problems)
+            complete &= current is not None
+    if not layers:
+        place = Location(file.path, None, None)
+        return Chain(Written({}, place, place, file.folder), file.folder, complete=False)
+    base = layers[0].folder
+    return Chain(functools.reduce(lambda above, below: merge(below, above), layers), base, complete)
 
 
-def _read_layer(file: RecipeFile, problems: list[Problem]) -> tuple[Written, Written | None]:
-    """The recipe's mapping in one file without the file keys, its folder settled, and the value of `extends`."""
+def _read_layer(file: RecipeFile, problems: list[Problem]) -> tuple[Written | None, Written | None, bool]:
+    """The recipe's mapping in one file without the file keys, its folder settled; the value of `extends`; whether both could be read."""
     place = Location(file.path, None, None)
     empty = Written({}, place, place, file.folder)
     try:
         root, found = read_text(file.text(), file=file.path, folder=file.folder)
     except EtcliError as error:
         problems.extend(error.problems)
-        return empty, None
+        return None, None, False
     problems.extend(found)
-    if root is None:
+    if root is None or root.content is None:
         if not found:
             problems.append(
                 empty.problem(
                     "recipe.empty", f"{file.path} holds no recipe", "Start from a template: etcli recipe new --help"
                 )
             )
-        return empty, None
+        return None, None, False
     if root.mapping is None:
         problems.append(
             root.problem("recipe.wrong_type", "a recipe is a mapping of keys to values", "Write KEY: VALUE.")
         )
-        return empty, None
+        return None, None, False
     members = dict(normalised(root).mapping or {})
+    wanted = "extends" in members
     parent = _file_key(members, "extends", problems)
     base = _file_key(members, "base", problems)
-    folder = file.folder if base is None else (file.folder / Path(base.content).expanduser()).absolute()
-    return _in_folder(replace(root, content=members), folder), parent
+    folder = file.folder
+    if base is not None:
+        try:
+            folder = (file.folder / Path(base.content).expanduser()).absolute()
+        except RuntimeError as error:
+            problems.append(base.problem("recipe.wrong_value", f"base: {error}", "Write the folder's whole path."))
+    return _in_folder(replace(root, content=members), folder), parent, wanted == (parent is not None)
 
 
 def _file_key(members: dict[str, Written], key: str, problems: list[Problem]) -> Written | None:
+    """Take one of the file keys out of `members`, checked and expanded; None where it is absent or wrong."""
     value = members.pop(key, None)
     if value is None:
         return None
@@ -100,7 +123,7 @@ def _next(layer: Written, parent: Written, seen: list[Path], problems: list[Prob
         return None
     if len(seen) >= MAX_CHAIN:
         problems.append(
-            parent.problem("recipe.extends_cycle", f"more than {MAX_CHAIN} recipes extend one another", "Use fewer.")
+            parent.problem("recipe.extends_depth", f"more than {MAX_CHAIN} recipes extend one another", "Use fewer.")
         )
         return None
     if found.builtin:

@@ -29,17 +29,17 @@ def load(argument: str | None, sets: Sequence[str] = ()) -> LoadedRecipe:
     """
     file = find_recipe(argument)
     problems: list[Problem] = []
-    written, base = read_chain(file, problems)
+    chain = read_chain(file, problems)
+    written, base = chain.written, chain.base
     for setting in sets:
         value = read_setting(setting, base, problems)
         if value is not None:
             written = merge(written, normalised(value))
-    # Without a readable document nothing can be said about its keys, and "name is missing" would be noise.
-    if problems and not written.content:
-        raise _failure(problems)
     written, expanded = rebase(written, expand(written, problems), base)
     recipe, bad = validate(expanded, problems)
-    if recipe is not None:
+    if not chain.complete:
+        problems = [problem for problem in problems if problem.code != "recipe.missing_key"]
+    elif recipe is not None:
         problems += cross_checks(recipe, expanded, bad)
     if problems or recipe is None:
         raise _failure(problems)
