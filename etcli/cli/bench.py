@@ -11,8 +11,20 @@ from etcli.cli.invocation import Invocation, device_options, recipe_command, sta
 @recipe_command("bench", short_help="Measure prefill and decode speed, load time and peak memory.")
 @target_option
 @device_options
-@click.option("--runs", type=click.IntRange(min=1, max=1000), default=5, show_default=True, help="Counted runs, after one warm-up.")
-@click.option("--max-new-tokens", type=click.IntRange(min=2), default=32, show_default=True, help="Tokens a run, stop ids ignored.")
+@click.option(
+    "--runs",
+    type=click.IntRange(min=1, max=1000),
+    default=5,
+    show_default=True,
+    help="Counted runs, after one warm-up.",
+)
+@click.option(
+    "--max-new-tokens",
+    type=click.IntRange(min=2),
+    default=32,
+    show_default=True,
+    help="Tokens a run, stop ids ignored.",
+)
 @stale_option
 def command(invocation: Invocation, target: str | None, runs: int, max_new_tokens: int, stale_ok: bool) -> None:
     """Measure what was deployed: prefill and decode rates, time to first token, load time and peak memory."""

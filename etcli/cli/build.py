@@ -13,7 +13,9 @@ from etcli.cli.invocation import Invocation, device_options, recipe_command, tar
 @device_options
 @click.option("--configure-only", is_flag=True, help="Render and configure; compile nothing.")
 @click.option("--clean", is_flag=True, help="Build from nothing.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Compiler processes at once; by default one a core.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), metavar="N", help="Compiler processes at once; by default one a core."
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be done.")
 def command(
     invocation: Invocation, target: str | None, configure_only: bool, clean: bool, jobs: int | None, dry_run: bool

@@ -15,7 +15,9 @@ def command() -> None:
 
 
 @recipe_command("bundle pack")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The archive; by default NAME.bundle.zip.")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The archive; by default NAME.bundle.zip."
+)
 def pack_command(invocation: Invocation, output: Path | None) -> None:
     """Pack the recipe's bundle into one archive, after checking its hashes."""
     from etcli.verbs.archive import pack

@@ -14,9 +14,10 @@ def command(invocation: Invocation, on_device: bool) -> None:
     """Remove what this recipe left in the workspace, or with --on-device its deployment there. Nothing else is touched."""
     from etcli.verbs.clean import clean_device, clean_workspace
 
-    if on_device:
-        result = clean_device(invocation.loaded, invocation.device(), invocation.console)
-    else:
-        result = clean_workspace(invocation.workspace)
+    result = (
+        clean_device(invocation.loaded, invocation.device(), invocation.console)
+        if on_device
+        else clean_workspace(invocation.workspace)
+    )
     invocation.console.print(f"removed {result.files} files from {result.place}")
     invocation.finish(result)

@@ -13,7 +13,9 @@ from etcli.cli.invocation import Invocation, device_options, recipe_command, sta
 @recipe_command("deploy", short_help="Put bundle and binaries on the device, sending only what differs.")
 @target_option
 @device_options
-@click.option("--bundle", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A bundle folder from elsewhere.")
+@click.option(
+    "--bundle", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A bundle folder from elsewhere."
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be sent and removed.")
 @click.option("--force", is_flag=True, help="Take over the folder, and ignore a platform that is not the device's.")
 @stale_option

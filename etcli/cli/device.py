@@ -35,7 +35,9 @@ def info_command(invocation: Invocation) -> None:
 
 
 @plain_command("device start")
-@click.option("--arch", type=click.Choice(["aarch64", "x86_64"]), default="aarch64", show_default=True, help="Its processor.")
+@click.option(
+    "--arch", type=click.Choice(["aarch64", "x86_64"]), default="aarch64", show_default=True, help="Its processor."
+)
 @click.option("--set-prop", "props", multiple=True, metavar="K=V", help="A property of the device (repeatable).")
 def start_command(invocation: Invocation, arch: str, props: tuple[str, ...]) -> None:
     """Start a virtual device, or find it running, and connect adb to it."""
@@ -47,7 +49,9 @@ def start_command(invocation: Invocation, arch: str, props: tuple[str, ...]) -> 
 
 
 @plain_command("device stop")
-@click.option("--arch", type=click.Choice(["aarch64", "x86_64"]), help="Only this one; by default every virtual device.")
+@click.option(
+    "--arch", type=click.Choice(["aarch64", "x86_64"]), help="Only this one; by default every virtual device."
+)
 def stop_command(invocation: Invocation, arch: str | None) -> None:
     """Stop virtual devices. Their files stay until `etcli clean --on-device` or the next start."""
     from etcli.verbs.devices import stop_virtual

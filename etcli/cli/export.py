@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import click
 
+from etcli.cli import show
 from etcli.cli.invocation import Invocation, recipe_command
 from etcli.cli.values import NumberList
-from etcli.cli import show
 
 
 @recipe_command("export", short_help="Turn the checkpoint into a bundle of .pte chunks.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Chunks at once; by default as cores and memory allow.")
-@click.option("--only-chunks", type=NumberList(), metavar="LIST", help="Only these chunks, as 0,2-4; they are kept for the next export.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), metavar="N", help="Chunks at once; by default as cores and memory allow."
+)
+@click.option(
+    "--only-chunks",
+    type=NumberList(),
+    metavar="LIST",
+    help="Only these chunks, as 0,2-4; they are kept for the next export.",
+)
 @click.option("--force", is_flag=True, help="Export again even where everything is current.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and write nothing.")
 def command(

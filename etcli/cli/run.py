@@ -15,10 +15,16 @@ from etcli.cli.values import prompt_text
 @target_option
 @device_options
 @click.option("--prompt", metavar="TEXT", help="What to ask; by default the recipe's run.prompt.")
-@click.option("--prompt-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file that holds it, UTF-8.")
+@click.option(
+    "--prompt-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file that holds it, UTF-8."
+)
 @click.option("--max-new-tokens", type=click.IntRange(min=1), metavar="N", help="Upper bound of generated tokens.")
 @click.option("--no-chat", is_flag=True, help="The prompt as it is, without the model's chat template.")
-@click.option("--runner-binary", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A runner of your own for this run.")
+@click.option(
+    "--runner-binary",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A runner of your own for this run.",
+)
 @click.option("--force", is_flag=True, help="Run although the bundle's platform is not the device's.")
 @stale_option
 def command(

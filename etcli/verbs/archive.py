@@ -74,7 +74,9 @@ def pack(folder: Path, output: Path | None, name: str, console: Console) -> Arch
         for path in members:
             info = zipfile.ZipInfo(path.relative_to(folder).as_posix(), _TIME)
             info.external_attr = 0o644 << 16
-            info.compress_type = zipfile.ZIP_DEFLATED if path.suffix in (".json", ".cfg", ".jinja") else zipfile.ZIP_STORED
+            info.compress_type = (
+                zipfile.ZIP_DEFLATED if path.suffix in (".json", ".cfg", ".jinja") else zipfile.ZIP_STORED
+            )
             with path.open("rb") as source, target.open(info, "w", force_zip64=True) as member:
                 while block := source.read(_BLOCK):
                     member.write(block)
@@ -136,10 +138,14 @@ def _extract(archive: Path, folder: Path, console: Console) -> None:
     try:
         source = zipfile.ZipFile(archive)
     except FileNotFoundError:
-        raise UsageError(f"there is no file {archive}", code="bundle.no_archive", hint="Name an archive made by: etcli bundle pack") from None
+        raise UsageError(
+            f"there is no file {archive}", code="bundle.no_archive", hint="Name an archive made by: etcli bundle pack"
+        ) from None
     except (zipfile.BadZipFile, OSError) as error:
         raise UsageError(
-            f"{archive} is not a bundle archive: {error}", code="bundle.bad_archive", hint="Make one with: etcli bundle pack"
+            f"{archive} is not a bundle archive: {error}",
+            code="bundle.bad_archive",
+            hint="Make one with: etcli bundle pack",
         ) from None
     with source:
         members = source.infolist()
@@ -147,7 +153,8 @@ def _extract(archive: Path, folder: Path, console: Console) -> None:
         free = shutil.disk_usage(folder).free
         if total > free:
             raise UsageError(
-                f"{archive} unpacks to {total / 1e6:.0f} MB, only {free / 1e6:.0f} MB are free", code="bundle.no_space",
+                f"{archive} unpacks to {total / 1e6:.0f} MB, only {free / 1e6:.0f} MB are free",
+                code="bundle.no_space",
                 hint=f"Free some space on the disk of {folder.parent}.",
             )
         _refuse_bad_names(archive, members)
@@ -162,7 +169,9 @@ def _extract(archive: Path, folder: Path, console: Console) -> None:
                             advance(len(block))
                 except (zipfile.BadZipFile, EOFError, OSError) as error:
                     raise DeployError(
-                        f"member {member.filename} of {archive} cannot be read: {error}", code="bundle.damaged", hint=_AGAIN
+                        f"member {member.filename} of {archive} cannot be read: {error}",
+                        code="bundle.damaged",
+                        hint=_AGAIN,
                     ) from None
 
 
@@ -182,9 +191,16 @@ def _refuse_bad_names(archive: Path, members: list[zipfile.ZipInfo]) -> None:
             reason = f"{member.filename!r} is there twice"
         seen.add(member.filename)
         if reason:
-            problems.add(DeployError.problem(f"member refused: {reason}", code="bundle.unsafe_member", file=archive,
-                                             hint="Get the archive again from a source you trust."))
+            problems.add(
+                DeployError.problem(
+                    f"member refused: {reason}",
+                    code="bundle.unsafe_member",
+                    file=archive,
+                    hint="Get the archive again from a source you trust.",
+                )
+            )
     problems.raise_if_any()
     if MANIFEST not in seen:
-        raise UsageError(f"{archive} holds no {MANIFEST}", code="bundle.bad_archive", hint="Make one with: etcli bundle pack")
-
+        raise UsageError(
+            f"{archive} holds no {MANIFEST}", code="bundle.bad_archive", hint="Make one with: etcli bundle pack"
+        )

@@ -1,0 +1,307 @@
+"""Results as people read them: one function a verb, each prints what its verb returned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from etcli.output.console import Console
+from etcli.output.units import bytes_text, rate_text, seconds_text
+
+if TYPE_CHECKING:
+    from etcli.build.stage import BuildResult
+    from etcli.deploy.stage import DeployResult
+    from etcli.export.stage import ExportResult
+    from etcli.manifests.base import FileEntry
+    from etcli.manifests.bundle import BundleManifest
+    from etcli.manifests.run_record import RunRecord
+    from etcli.pte.facts import ProgramFacts
+    from etcli.recipe.builtin import BuiltinRecipe
+    from etcli.verbs.bench import BenchResult
+    from etcli.verbs.devices import DeviceInfo, ListedDevice
+    from etcli.verbs.doctor import Diagnosis
+    from etcli.verbs.inspect import Inspection
+    from etcli.verbs.smoke import SmokeResult
+
+
+def exported(console: Console, result: ExportResult) -> None:
+    """The files of the bundle, or the plan."""
+    if result.dry_run or result.manifest is None:
+        if result.plan is not None:
+            rows = [
+                (
+                    chunk.index,
+                    f"{chunk.first_layer}-{chunk.first_layer + chunk.layers - 1}",
+                    bytes_text(chunk.weights_bytes),
+                )
+                for chunk in result.plan.chunks
+            ]
+            console.table(f"Plan for {result.folder}", ("chunk", "layers", "weights"), rows)
+        if result.missing_chunks:
+            console.print(f"chunks still to be exported: {', '.join(map(str, result.missing_chunks))}")
+        return
+    console.table(
+        f"Bundle {result.folder}",
+        ("file", "size", "sha256", "role"),
+        [(file.path, bytes_text(file.size), file.sha256[:12], file.role) for file in result.files],
+    )
+    console.print(
+        f"{result.folder} is current" if result.current else f"exported in {seconds_text(result.seconds)}",
+        style="green",
+    )
+
+
+def built(console: Console, result: BuildResult) -> None:
+    """What is staged, as the audit saw it, or the plan."""
+    if result.manifest is None:
+        for line in result.plan:
+            console.print(line)
+        console.print(str(result.folder))
+        return
+    console.table(
+        f"Stage {result.folder / 'stage'}",
+        ("file", "size", "machine", "needs", "reason"),
+        [
+            (
+                file.path,
+                bytes_text(file.size),
+                file.elf.machine if file.elf else "",
+                ", ".join(file.elf.needed) if file.elf else "",
+                file.reason,
+            )
+            for file in result.manifest.stage
+        ],
+    )
+    console.print(
+        f"{result.folder} is current" if result.current else f"{result.manifest.target}: built and audited",
+        style="green",
+    )
+
+
+def inspected(console: Console, result: Inspection) -> None:
+    """A program, a bundle, a binary or a checkpoint."""
+    if result.program is not None:
+        _program(console, result.program)
+    elif result.bundle is not None:
+        _bundle(console, result.bundle)
+    elif result.elf is not None:
+        elf = result.elf
+        rows = [
+            ("machine", elf.machine),
+            ("interpreter", elf.interpreter or "-"),
+            ("soname", elf.soname or "-"),
+            ("needed", ", ".join(elf.needed)),
+            ("run path", elf.run_path or "-"),
+            ("smallest load alignment", elf.load_alignment),
+        ]
+        console.table(f"ELF {result.path}", ("what", "value"), rows)
+    elif result.checkpoint is not None:
+        facts = result.checkpoint
+        rows = [(key, value) for key, value in facts.config.model_dump().items() if key != "rope"]
+        rope = facts.config.rope
+        scaled = "" if rope.kind == "default" else f", {rope.kind} scaling by {rope.factor:g}"
+        rows += [
+            ("rope", f"theta {rope.theta:g}{scaled}"),
+            (
+                "tensors",
+                f"{facts.tensors} ({', '.join(f'{count} {dtype}' for dtype, count in sorted(facts.dtypes.items()))})",
+            ),
+            ("parameters", f"{facts.parameters / 1e6:.1f} M"),
+            ("stored", bytes_text(facts.stored_bytes)),
+            ("unused tensors", ", ".join(facts.unused) or "none"),
+        ]
+        console.table(f"Checkpoint {result.path} ({facts.format})", ("what", "value"), rows)
+
+
+def _program(console: Console, program: ProgramFacts) -> None:
+    console.print(
+        f"{program.path}: {program.identifier}, schema version {program.version}, {bytes_text(program.size)} "
+        f"({bytes_text(program.program_size)} program, {len(program.segments)} segments, {len(program.named_data)} named data)"
+    )
+    for method in program.methods:
+        rows = [
+            (
+                f"{direction} {index}",
+                value.dtype or value.kind,
+                " x ".join(map(str, value.shape)),
+                "planned" if value.planned else "by the caller",
+            )
+            for direction, values in (("input", method.inputs), ("output", method.outputs))
+            for index, value in enumerate(values)
+        ]
+        console.table(f"Method {method.name}", ("tensor", "type", "shape", "memory"), rows)
+        for delegate in method.delegates:
+            console.print(f"  {delegate.backend}: {bytes_text(delegate.processed_size)}, called {delegate.calls} times")
+        operators = ", ".join(f"{operator.name} x{operator.calls}" for operator in method.operators) or "none"
+        console.print(f"  operators outside delegates: {operators}")
+        planned = ", ".join(bytes_text(size) for size in method.planned_buffers) or "none"
+        console.print(f"  planned memory: {planned}; {method.instructions} instructions")
+
+
+def _bundle(console: Console, bundle: BundleManifest) -> None:
+    model = bundle.model
+    shapes = ", ".join(str(shape) for shape in bundle.shapes)
+    versions = bundle.versions
+    rows = [
+        ("name", bundle.name),
+        (
+            "model",
+            f"{model.architecture}, {model.num_layers} layers, hidden {model.hidden_size}, vocabulary {model.vocab_size}",
+        ),
+        ("backend", f"{bundle.backend}, {bundle.precision}, {bundle.layout}, cache {bundle.cache}"),
+        ("shapes", shapes),
+        ("stop ids", ", ".join(map(str, model.stop_ids))),
+        (
+            "versions",
+            f"etcli {versions.etcli}, executorch {versions.executorch}, torch {versions.torch}, program {versions.program}",
+        ),
+        ("compared with eager", "yes" if bundle.verified else "no"),
+    ]
+    console.table("Bundle", ("what", "value"), rows)
+    console.table("Files", ("file", "size", "sha256"), _files(bundle.files()))
+    for chunk in bundle.chunks:
+        for file in chunk.files:
+            for method in file.methods:
+                needs = ", ".join((*method.backends, *method.operators)) or "nothing"
+                last = chunk.first_layer + chunk.layers - 1
+                console.print(f"  chunk {chunk.index} (layers {chunk.first_layer}-{last}) {method.name}: needs {needs}")
+
+
+def deployed(console: Console, result: DeployResult) -> None:
+    """What was sent, kept and removed."""
+    if result.dry_run:
+        rows = [(file.path, bytes_text(file.size), file.action, file.why, file.reason) for file in result.files]
+        console.table(f"Plan for {result.serial}:{result.folder}", ("file", "size", "action", "why", "reason"), rows)
+        for path in result.removed:
+            console.print(f"would remove {path}")
+        return
+    if result.current:
+        console.print(f"{result.serial}:{result.folder} is current: nothing sent")
+        return
+    console.print(
+        f"{result.serial}:{result.folder}  sent {result.sent_files} files, {bytes_text(result.sent_bytes)} "
+        f"in {seconds_text(result.seconds)}; {bytes_text(result.skipped_bytes)} were there already"
+    )
+
+
+def ran(console: Console, record: RunRecord) -> None:
+    """The figures under a streamed answer."""
+    console.print()
+    console.print(_figures(record), style="dim")
+
+
+def smoked(console: Console, result: SmokeResult) -> None:
+    """The closing tables: files, stages, and the run."""
+    console.print()
+    console.table(f"Bundle {result.bundle}", ("file", "size", "sha256"), _files(result.bundle_files))
+    rows = [
+        (stage.name, "current" if stage.current else stage.outcome, seconds_text(stage.seconds))
+        for stage in result.stages
+    ]
+    console.table("Stages", ("stage", "outcome", "time"), rows)
+    device = result.device
+    console.table(
+        f"Run on {device.serial}{' (emulated: rates say nothing of a phone)' if device.emulated else ''}",
+        ("what", "value"),
+        [
+            ("device", f"{device.model}, {device.soc}, {device.abi}, {device.os}"),
+            ("target", result.target),
+            ("sent", f"{bytes_text(result.sent_bytes)} ({bytes_text(result.skipped_bytes)} were there already)"),
+            ("prompt", f"{len(result.prompt_ids)} tokens"),
+            ("answer", f"{len(result.tokens)} tokens, ended by {result.stop_reason}"),
+            ("prefill", rate_text(result.prefill_tokens_per_s)),
+            ("decode", rate_text(result.decode_tokens_per_s)),
+            ("time to first token", seconds_text(result.time_to_first_token_s)),
+            ("load", seconds_text(result.load_s)),
+            ("peak memory", bytes_text(result.peak_memory_bytes)),
+            ("reference", f"all {len(result.reference_tokens)} token ids equal"),
+        ],
+    )
+    console.print(f"smoke passed in {seconds_text(sum(stage.seconds for stage in result.stages))}", style="bold green")
+
+
+def measured(console: Console, result: BenchResult) -> None:
+    """Median and spread of each figure."""
+    emulated = " (emulated: rates say nothing of a phone)" if result.device.emulated else ""
+    rows = [
+        (
+            figure.name,
+            *(("-" if value is None else f"{value:.4g}") for value in (figure.median, figure.low, figure.high)),
+            figure.unit,
+        )
+        for figure in result.figures
+    ]
+    title = (
+        f"{result.name} on {result.device.serial}{emulated}: {result.prompt_tokens} prompt tokens, "
+        f"{result.new_tokens} new, {result.runs} runs"
+    )
+    console.table(title, ("figure", "median", "min", "max", "unit"), rows)
+
+
+def needs(console: Console, result: Diagnosis) -> None:
+    """Each need, what was found, and how to get what is missing."""
+    rows = [(need.status, need.name, need.version, need.where, need.why) for need in result.needs]
+    console.table(f"{result.recipe} for {result.target}", ("status", "need", "found", "where", "why"), rows)
+    for need in result.needs:
+        if need.hint and need.status == "fetched later":
+            console.print(f"{need.name}: {need.hint}")
+    if not result.missing:
+        console.print("nothing is missing", style="green")
+
+
+def recipes(console: Console, listed: Sequence[BuiltinRecipe]) -> None:
+    """The built-in recipes."""
+    console.table(
+        "Built-in recipes",
+        ("name", "summary", "needs"),
+        [
+            (
+                recipe.name,
+                recipe.summary,
+                ", ".join(recipe.needs) if not isinstance(recipe.needs, str) else recipe.needs,
+            )
+            for recipe in listed
+        ],
+    )
+
+
+def devices(console: Console, listed: Sequence[ListedDevice]) -> None:
+    """Every device and its state."""
+    if not listed:
+        console.print("no device; connect a phone, or: etcli device start")
+        return
+    rows = [(item.serial, item.state, item.model, item.soc, item.abi) for item in listed]
+    console.table("Devices", ("serial", "state", "model", "SoC", "ABI"), rows)
+
+
+def device(console: Console, info: DeviceInfo) -> None:
+    """One device in detail."""
+    facts = info.facts
+    console.table(
+        facts.serial,
+        ("what", "value"),
+        [
+            ("model", facts.model),
+            ("SoC", facts.soc),
+            ("ABIs", ", ".join(info.abis)),
+            ("system", facts.os),
+            ("emulated", "yes" if facts.emulated else "no"),
+            ("memory", f"{bytes_text(info.memory_available_bytes)} available of {bytes_text(info.memory_total_bytes)}"),
+            ("free in /data/local/tmp", bytes_text(info.free_bytes)),
+            ("targets", ", ".join(info.targets) or "none"),
+        ],
+    )
+
+
+def _files(files: Sequence[FileEntry]) -> list[tuple[str, str, str]]:
+    return [(file.path, bytes_text(file.size), file.sha256[:12]) for file in files]
+
+
+def _figures(record: RunRecord) -> str:
+    emulated = ", emulated" if record.device.emulated else ""
+    return (
+        f"{len(record.tokens)} tokens, ended by {record.stop_reason}; prefill {rate_text(record.prefill_tokens_per_s)}, "
+        f"decode {rate_text(record.decode_tokens_per_s)}, first token after {seconds_text(record.time_to_first_token_s)}, "
+        f"load {seconds_text(record.load_s)}, peak {bytes_text(record.peak_memory_bytes)} on {record.device.serial} "
+        f"({record.device.model}{emulated})"
+    )

@@ -1,0 +1,29 @@
+"""Quantities as people read them."""
+
+from __future__ import annotations
+
+
+def bytes_text(count: int | float) -> str:
+    """`1.5 MB`: powers of 1000, as disks and adb count."""
+    value = float(count)
+    for unit in ("B", "kB", "MB"):
+        if abs(value) < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.2f} GB"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """`0.31 s`, `12.3 s` or `3 min 05 s`; `-` for None."""
+    if seconds is None:
+        return "-"
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+
+
+def rate_text(rate: float | None) -> str:
+    """`12.3 tok/s`, or `-` where nothing was timed."""
+    return "-" if rate is None else f"{rate:.1f} tok/s"

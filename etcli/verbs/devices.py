@@ -1,0 +1,123 @@
+"""Devices listed, described, started and stopped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from etcli.common.errors import UsageError
+from etcli.device import virtual
+from etcli.device.base import Device
+from etcli.device.fit import fitting_targets
+from etcli.device.select import connected_devices
+from etcli.manifests.run_record import DeviceFacts
+from etcli.output.console import Console
+
+_STORAGE = "/data/local/tmp"
+_MEMINFO_LINE = re.compile(r"^(MemTotal|MemAvailable):\s+(\d{1,15}) kB$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class ListedDevice:
+    """A device and its state in adb's words; a virtual device that does not run is `stopped`."""
+
+    serial: str
+    state: str
+    model: str
+    soc: str
+    abi: str
+    emulated: bool
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """One device in detail. Sizes are in bytes; `targets` are those whose builds it runs."""
+
+    facts: DeviceFacts
+    abis: tuple[str, ...]
+    memory_total_bytes: int
+    memory_available_bytes: int
+    free_bytes: int
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StartedDevice:
+    """A virtual device that runs."""
+
+    name: str
+    arch: str
+    serial: str
+    props: dict[str, str]
+
+
+def list_devices() -> tuple[ListedDevice, ...]:
+    """Every device of the adb server, then the virtual devices that do not run.
+
+    Raises:
+        ToolError: there is no adb, or its server does not start.
+    """
+    found = []
+    for device in connected_devices():
+        facts = device.facts
+        found.append(
+            ListedDevice(device.serial, device.state, facts.model, facts.soc, facts.abi, facts.emulated)
+            if facts is not None
+            else ListedDevice(device.serial, device.state, "", "", "", False)
+        )
+    for known in virtual.list_devices():
+        if known.running is None:
+            abi = known.spec.target.abi
+            found.append(ListedDevice(known.spec.name, "stopped", f"virtual {known.spec.arch}", "", abi, True))
+    return tuple(found)
+
+
+def device_info(device: Device) -> DeviceInfo:
+    """What `device` says of itself.
+
+    Raises:
+        DeviceError: it is gone.
+    """
+    properties = device.properties()
+    memory = dict(_MEMINFO_LINE.findall(device.shell(["cat", "/proc/meminfo"]).stdout))
+    abis = properties.get("ro.product.cpu.abilist") or properties.get("ro.product.cpu.abi", "")
+    return DeviceInfo(
+        facts=device.facts(),
+        abis=tuple(abi for abi in abis.split(",") if abi),
+        memory_total_bytes=int(memory.get("MemTotal", 0)) * 1024,
+        memory_available_bytes=int(memory.get("MemAvailable", 0)) * 1024,
+        free_bytes=device.free_bytes(_STORAGE),
+        targets=tuple(fitting_targets(device)),
+    )
+
+
+def start_virtual(arch: str, props: Sequence[str], console: Console) -> StartedDevice:
+    """Start the default virtual device of `arch` with the properties `K=V`, or find it running with them.
+
+    Raises:
+        UsageError: a property is not of that form.
+        ToolError, DeviceError: it does not come up.
+    """
+    wanted: dict[str, str] = {}
+    for text in props:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UsageError(
+                f"--set-prop {text!r} is not of the form K=V",
+                code="device.property",
+                hint="As in --set-prop ro.soc.model=MT6991",
+            )
+        wanted[key] = value
+    device = virtual.start(arch, wanted, console=console)
+    return StartedDevice(device.spec.name, arch, device.serial, device.spec.props)
+
+
+def stop_virtual(arch: str | None, console: Console) -> tuple[str, ...]:
+    """Stop the default virtual device of `arch`, or every one that runs; return the names of those that did."""
+    running = [known.spec.name for known in virtual.list_devices() if known.running is not None]
+    names = running if arch is None else [name for name in running if name == virtual.default_name(arch)]
+    for name in names:
+        virtual.stop(name)
+        console.detail(f"stopped {name}")
+    return tuple(names)

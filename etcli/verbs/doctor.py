@@ -1,0 +1,250 @@
+"""Everything a recipe needs on this machine and device: present with its version, or exactly how to get it.
+
+Nothing is downloaded, built or imported; a need that etcli meets by itself (a wheel it will fetch) is said to be, not called missing.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from etcli.checkpoint.checks import header_problems
+from etcli.checkpoint.source import peek
+from etcli.common.errors import EtcliError, Problem, RecipeError, ToolError
+from etcli.common.workspace import cache_dir, offline
+from etcli.device.base import Device
+from etcli.device.server import adb_program
+from etcli.output.console import Console
+from etcli.recipe.loaded import LoadedRecipe
+from etcli.recipe.support import unsupported
+from etcli.tables.targets import Target, load_targets
+from etcli.toolchain import bubblewrap, cmake, compilers, executorch, ninja, qemu
+from etcli.toolchain.programs import answer, version_in
+from etcli.verbs.targets import device_target
+
+Status = Literal["ok", "missing", "warning", "fetched later"]
+
+# Free bytes below which the default recipe (bundle, build and deployment of a 135M model) does not fit.
+_SMALL_DISK = 4 << 30
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing the recipe needs: what it is, why, and what was found. `problem` is set where it is missing."""
+
+    name: str
+    why: str
+    status: Status
+    version: str = ""
+    where: str = ""
+    hint: str | None = None
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All needs of a recipe for one target."""
+
+    recipe: str
+    target: str
+    needs: tuple[Need, ...]
+
+    @property
+    def missing(self) -> tuple[Need, ...]:
+        """Needs that stop the recipe."""
+        return tuple(need for need in self.needs if need.status == "missing")
+
+    def raise_if_missing(self) -> None:
+        """Raise every missing need as one error.
+
+        Raises:
+            EtcliError: at least one need is missing.
+        """
+        problems = [need.problem for need in self.missing if need.problem is not None]
+        if problems:
+            raise EtcliError.many(problems)
+
+
+def doctor(
+    loaded: LoadedRecipe, target: str | None, device: Callable[[], Device] | None, console: Console
+) -> Diagnosis:
+    """Look at everything `loaded` needs for `target`; without one, for the target of the recipe, of the device, or of the virtual phone."""
+    needs: list[Need] = [_python(), *_packages(), _recipe(loaded), _checkpoint(loaded)]
+    chosen: Device | None = None
+    if device is not None:
+        try:
+            chosen = device()
+        except EtcliError as error:
+            needs.append(_missing("device", "where the model runs", error))
+    name = target or loaded.recipe.build.target
+    if name == "auto":
+        try:
+            name = device_target(chosen) if chosen is not None else "linux-aarch64"
+        except EtcliError as error:
+            needs.append(_missing("target", "a build that fits the device", error))
+            name = "linux-aarch64"
+    row = _target(name)
+    needs += [
+        _tried("cmake", "configures the build", lambda: _program(cmake.verify())),
+        _tried("ninja", "runs the build", lambda: _program(ninja.verify())),
+        _tried(f"C++ compiler for {name}", "compiles the runner", lambda: _compiler(row)),
+        _tried(f"ExecuTorch for {name}", "the runtime that the runner links", lambda: _executorch(row)),
+        _tried("adb", "reaches the device", _adb),
+    ]
+    if chosen is None or chosen.facts().emulated:
+        needs.append(_tried("bubblewrap", "the virtual device's own /data", lambda: _program(bubblewrap.verify())))
+        if row.emulator is not None:
+            needs.append(
+                _tried("qemu", f"runs {name} programs on the virtual device", lambda: _program(qemu.verify(row)))
+            )
+    if chosen is not None:
+        facts = chosen.facts()
+        needs.append(
+            Need("device", "where the model runs", "ok", facts.os, f"{facts.serial} {facts.model} ({facts.abi})")
+        )
+    needs += [_disk(), _memory()]
+    for need in needs:
+        if need.status == "warning":
+            console.warn(f"{need.name}: {need.hint or need.version}", code=f"doctor.{need.name.split()[0].lower()}")
+    return Diagnosis(loaded.recipe.name, name, tuple(needs))
+
+
+def _target(name: str) -> Target:
+    targets = load_targets()
+    if name not in targets:
+        raise RecipeError(
+            f"there is no target {name!r}", code="build.unknown_target", hint=f"Targets: {', '.join(targets)}, or auto"
+        )
+    return targets[name]
+
+
+def _tried(name: str, why: str, look: Callable[[], tuple[str, str] | Need]) -> Need:
+    try:
+        found = look()
+    except EtcliError as error:
+        return _missing(name, why, error)
+    return found if isinstance(found, Need) else Need(name, why, "ok", *found)
+
+
+def _missing(name: str, why: str, error: EtcliError) -> Need:
+    problem = error.problems[0]
+    return Need(name, why, "missing", version=problem.message, hint=problem.hint, problem=problem)
+
+
+def _program(program: object) -> tuple[str, str]:
+    return str(getattr(program, "version")), str(getattr(program, "path"))  # noqa: B009
+
+
+def _compiler(target: Target) -> tuple[str, str]:
+    found = compilers.verify(target)
+    return f"{found.kind} {found.version}", str(found.path)
+
+
+def _executorch(target: Target) -> tuple[str, str] | Need:
+    if target.executorch.auto == "wheel":
+        release = executorch.host_package().release
+        folder = cache_dir() / "executorch" / f"{release}-{target.executorch.wheel_platform}"
+        if not folder.is_dir():
+            why = "the runtime that the runner links"
+            name = f"ExecuTorch for {target.name}"
+            if offline():
+                problem = ToolError.problem(
+                    f"ExecuTorch {release} for {target.executorch.wheel_platform} is not in the cache, and ETCLI_OFFLINE forbids to fetch it",
+                    code="executorch.offline",
+                    hint="Unset ETCLI_OFFLINE for one build.",
+                )
+                return Need(name, why, "missing", problem.message, str(folder), problem.hint, problem)
+            return Need(name, why, "fetched later", release, "", "etcli build fetches the wheel with pip (18 MB).")
+    package = executorch.find(target)
+    return package.version, str(package.root)
+
+
+def _adb() -> tuple[str, str]:
+    path = adb_program()
+    return version_in(answer(path, "--version") or "") or "of unknown version", str(path)
+
+
+def _python() -> Need:
+    version = platform.python_version()
+    if (3, 10) <= sys.version_info[:2] < (3, 14):
+        return Need("python", "runs etcli", "ok", version, sys.executable)
+    problem = ToolError.problem(
+        f"Python {version} is not supported",
+        code="python.version",
+        hint="Use Python 3.10 to 3.13; 3.11 is the tested one.",
+    )
+    return Need("python", "runs etcli", "missing", version, sys.executable, problem.hint, problem)
+
+
+def _packages() -> Iterable[Need]:
+    for name, why in (
+        ("executorch", "lowers the model, and brings the runtime"),
+        ("torch", "reads and traces the model"),
+    ):
+        try:
+            yield Need(name, why, "ok", metadata.version(name), str(metadata.distribution(name).locate_file("")))
+        except metadata.PackageNotFoundError:
+            problem = ToolError.problem(
+                f"the package {name} is not installed",
+                code=f"{name}.missing",
+                hint=f"Install it: {sys.executable} -m pip install {name}",
+            )
+            yield Need(name, why, "missing", problem.message, "", problem.hint, problem)
+
+
+def _recipe(loaded: LoadedRecipe) -> Need:
+    refused = unsupported(loaded)
+    if not refused:
+        return Need("recipe", "says what to do", "ok", loaded.recipe.name, str(loaded.path))
+    return Need(
+        "recipe", "says what to do", "missing", refused[0].message, str(loaded.path), refused[0].hint, refused[0]
+    )
+
+
+def _checkpoint(loaded: LoadedRecipe) -> Need:
+    name, why = "checkpoint", "the model's weights"
+    source = loaded.recipe.model.source
+    try:
+        path = peek(loaded)
+    except EtcliError as error:
+        return _missing(name, why, error)
+    if path is None:
+        return Need(name, why, "fetched later", source, "", "etcli export fetches it.")
+    problems = header_problems(path)
+    if problems:
+        return Need(name, why, "missing", problems[0].message, str(path), problems[0].hint, problems[0])
+    return Need(name, why, "ok", source, str(path))
+
+
+def _disk() -> Need:
+    place = Path.cwd()
+    free = shutil.disk_usage(place).free
+    text = f"{free / 1e9:.1f} GB free"
+    if free < _SMALL_DISK:
+        return Need(
+            "disk",
+            "bundle, build and virtual device",
+            "warning",
+            text,
+            str(place),
+            f"{text}; a bundle takes about 4 bytes a weight.",
+        )
+    return Need("disk", "bundle, build and virtual device", "ok", text, str(place))
+
+
+def _memory() -> Need:
+    available = psutil.virtual_memory().available
+    text = f"{available / 1e9:.1f} GB available"
+    if available < 2 << 30:
+        return Need(
+            "memory", "each export worker holds a chunk", "warning", text, "", f"{text}; use more chunks, or --jobs 1."
+        )
+    return Need("memory", "each export worker holds a chunk", "ok", text)

@@ -1,0 +1,109 @@
+"""What a file or folder is and holds, told by its content; nothing of it is run and no tensor is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from etcli.checkpoint.checks import header_problems
+from etcli.checkpoint.opening import open_checkpoint
+from etcli.common.errors import EtcliError, UsageError
+from etcli.manifests.build import ElfFacts
+from etcli.manifests.bundle import BundleManifest
+from etcli.manifests.model import ModelConfig
+from etcli.pte.facts import ProgramFacts
+from etcli.pte.read import read_program
+from etcli.recipe.outdated import MANIFEST
+from etcli.toolchain.elf import is_elf, read_elf
+
+_FLATBUFFER_IDENTIFIER = slice(4, 6)
+
+
+@dataclass(frozen=True)
+class CheckpointFacts:
+    """A checkpoint's numbers; `parameters` counts elements, `stored_bytes` what they take in the file."""
+
+    format: str
+    config: ModelConfig
+    tensors: int
+    parameters: int
+    stored_bytes: int
+    dtypes: dict[str, int]
+    unused: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """`kind` says which of the facts is set."""
+
+    path: Path
+    kind: Literal["program", "bundle", "elf", "checkpoint"]
+    program: ProgramFacts | None = None
+    bundle: BundleManifest | None = None
+    elf: ElfFacts | None = None
+    checkpoint: CheckpointFacts | None = None
+
+
+def inspect(path: Path) -> Inspection:
+    """Look into `path`.
+
+    Raises:
+        UsageError: there is nothing there, or nothing that etcli knows.
+        EtcliError: it is of a known kind but damaged.
+    """
+    if not path.exists():
+        raise UsageError(
+            f"{path} does not exist", code="inspect.missing", hint="Name a .pte, a bundle, an ELF file or a checkpoint."
+        )
+    if path.is_dir():
+        if (path / MANIFEST).is_file():
+            return Inspection(path, "bundle", bundle=BundleManifest.read(path / MANIFEST))
+        return _checkpoint(path)
+    head = _head(path)
+    if head[_FLATBUFFER_IDENTIFIER] == b"ET":
+        return Inspection(path, "program", program=read_program(path))
+    if is_elf(path):
+        return Inspection(path, "elf", elf=read_elf(path))
+    return _checkpoint(path)
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(16)
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}", code="inspect.unreadable", hint="Check its permissions."
+        ) from None
+
+
+def _checkpoint(path: Path) -> Inspection:
+    problems = header_problems(path)
+    if problems:
+        if all(problem.code == "checkpoint.unknown_format" for problem in problems):
+            raise UsageError(
+                f"{path} is nothing that etcli knows",
+                code="inspect.unknown",
+                hint="It looks into .pte files, bundles, ELF files, GGUF files and Hugging Face folders.",
+            )
+        raise EtcliError.many(problems)
+    checkpoint = open_checkpoint(path)
+    dtypes: dict[str, int] = {}
+    parameters = 0
+    for info in checkpoint.tensors.values():
+        dtypes[info.dtype] = dtypes.get(info.dtype, 0) + 1
+        count = 1
+        for length in info.shape:
+            count *= length
+        parameters += count
+    facts = CheckpointFacts(
+        format=checkpoint.format,
+        config=checkpoint.config,
+        tensors=len(checkpoint.tensors),
+        parameters=parameters,
+        stored_bytes=sum(info.nbytes for info in checkpoint.tensors.values()),
+        dtypes=dtypes,
+        unused=checkpoint.unused,
+    )
+    return Inspection(path, "checkpoint", checkpoint=facts)
