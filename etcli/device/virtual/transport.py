@@ -28,6 +28,9 @@ from etcli.device.virtual.packets import (
 
 _log = logging.getLogger(__name__)
 _MAX_STREAMS = 256
+_MAX_AHEAD = 16 << 20
+"""Bytes of one stream kept unread. One message at a time is the rule, but when its client hangs up, the stock adb server sends what
+it has left without waiting."""
 
 Service = Callable[["Stream"], None]
 """What serves one stream; it returns when it is done, and the stream is closed after it."""
@@ -119,8 +122,8 @@ class Stream:
             MalformedPacket: more was sent than the protocol allows before it is acknowledged.
         """
         with self._changed:
-            if self._arrived:
-                raise MalformedPacket("data was sent before the last was acknowledged")
+            if sum(map(len, self._arrived)) > _MAX_AHEAD:
+                raise MalformedPacket("data is sent without waiting for acknowledgements")
             self._arrived.append(data)
             self._changed.notify_all()
 
