@@ -119,7 +119,7 @@ def _call(name: str, function: Verb, values: dict[str, Any]) -> Any:
         raise
 
 
-def plain_command(name: str, **settings: Any) -> Callable[[Verb], click.Command]:
+def plain_command(name: str, *, short_help: str | None = None) -> Callable[[Verb], click.Command]:
     """A command without a recipe; `name` as typed, with a space for a sub-command."""
 
     def decorate(function: Verb) -> click.Command:
@@ -127,12 +127,12 @@ def plain_command(name: str, **settings: Any) -> Callable[[Verb], click.Command]
         def wrapper(**values: Any) -> Any:
             return _call(name, function, values)
 
-        return click.command(name.split()[-1], **settings)(_output_options(wrapper))
+        return click.command(name.split()[-1], short_help=short_help)(_output_options(wrapper))
 
     return decorate
 
 
-def recipe_command(name: str, **settings: Any) -> Callable[[Verb], click.Command]:
+def recipe_command(name: str, *, short_help: str | None = None) -> Callable[[Verb], click.Command]:
     """A command with a RECIPE argument, `--set` and `--workspace`."""
     prefix = "ETCLI_" + name.upper().replace(" ", "_")
 
@@ -163,7 +163,7 @@ def recipe_command(name: str, **settings: Any) -> Callable[[Verb], click.Command
             click.argument("recipe", required=False, envvar="ETCLI_RECIPE"),
         ):
             wrapped = option(wrapped)
-        return click.command(name.split()[-1], **settings)(wrapped)
+        return click.command(name.split()[-1], short_help=short_help)(wrapped)
 
     return decorate
 

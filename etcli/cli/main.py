@@ -107,10 +107,19 @@ def main(argv: list[str] | None = None) -> NoReturn:
         code = cli.main(args=words, prog_name="etcli", standalone_mode=False) or 0
     except click.exceptions.Exit as stop:
         code = stop.exit_code
+    except SystemExit as stop:  # click's own way out when the reader of our output has gone
+        code = stop.code
     except BrokenPipeError:
-        # the reader of our output has gone; nothing more to say, and nothing to flush at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+        code = _reader_gone()
     except BaseException as error:
-        code = failures.report(error, words)
+        try:
+            code = failures.report(error, words)
+        except BrokenPipeError:
+            code = _reader_gone()
     sys.exit(code)
+
+
+def _reader_gone() -> int:
+    """Nothing is left to say to a pipe that nobody reads, and nothing must be flushed into it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

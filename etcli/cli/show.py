@@ -58,20 +58,11 @@ def built(console: Console, result: BuildResult) -> None:
             console.print(line)
         console.print(str(result.folder))
         return
-    console.table(
-        f"Stage {result.folder / 'stage'}",
-        ("file", "size", "machine", "needs", "reason"),
-        [
-            (
-                file.path,
-                bytes_text(file.size),
-                file.elf.machine if file.elf else "",
-                ", ".join(file.elf.needed) if file.elf else "",
-                file.reason,
-            )
-            for file in result.manifest.stage
-        ],
-    )
+    staged = [
+        (file.path, bytes_text(file.size), file.elf.machine if file.elf else "", file.reason.split(" by ")[0])
+        for file in result.manifest.stage
+    ]
+    console.table(f"Stage {result.folder / 'stage'}", ("file", "size", "machine", "reason"), staged)
     console.print(
         f"{result.folder} is current" if result.current else f"{result.manifest.target}: built and audited",
         style="green",
@@ -254,14 +245,7 @@ def recipes(console: Console, listed: Sequence[BuiltinRecipe]) -> None:
     console.table(
         "Built-in recipes",
         ("name", "summary", "needs"),
-        [
-            (
-                recipe.name,
-                recipe.summary,
-                ", ".join(recipe.needs) if not isinstance(recipe.needs, str) else recipe.needs,
-            )
-            for recipe in listed
-        ],
+        [(recipe.name, recipe.summary, "; ".join(recipe.needs)) for recipe in listed],
     )
 
 

@@ -18,6 +18,9 @@ import rich.markup
 import rich.progress
 import rich.table
 
+# Columns of a table in a file or pipe, where there is no terminal to ask.
+_LOG_WIDTH = 160
+
 
 @dataclass(frozen=True)
 class Warn:
@@ -44,6 +47,9 @@ class Console:
             file=sys.stderr if json else sys.stdout, no_color=plain or None, highlight=False, soft_wrap=True
         )
         self._err = rich.console.Console(stderr=True, no_color=plain or None, highlight=False, soft_wrap=True)
+        for target in (self._out, self._err):
+            if not target.is_terminal:
+                target.width = _LOG_WIDTH
         self._live = self._err.is_terminal and not plain and verbosity >= 0
 
     def print(self, text: str = "", *, style: str | None = None) -> None:
@@ -114,7 +120,8 @@ class Console:
         for index, name in enumerate(columns):
             cells = [str(row[index]) for row in rows]
             numeric = bool(cells) and all(cell[:1].isdigit() or cell in ("", "-") for cell in cells)
-            table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+            # the first column names the row and is never broken: people copy it
+            table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=index == 0)
         for row in rows:
             table.add_row(*(rich.markup.escape(str(cell)) for cell in row))
         self._out.print(table)

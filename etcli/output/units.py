@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 
-def bytes_text(count: int | float) -> str:
-    """`1.5 MB`: powers of 1000, as disks and adb count."""
+def bytes_text(count: int | float | None) -> str:
+    """`1.5 MB`: powers of 1000, as disks and adb count; `-` for None."""
+    if count is None:
+        return "-"
     value = float(count)
     for unit in ("B", "kB", "MB"):
         if abs(value) < 1000:

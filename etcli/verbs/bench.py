@@ -54,7 +54,7 @@ _QUANTITIES: tuple[tuple[str, str, Callable[[RunRecord], float | None]], ...] = 
     ("decode", "tok/s", lambda record: record.decode_tokens_per_s),
     ("time to first token", "s", lambda record: record.time_to_first_token_s),
     ("load", "s", lambda record: record.load_s),
-    ("peak memory", "MB", lambda record: record.peak_memory_bytes / 1e6),
+    ("peak memory", "MB", lambda record: None if record.peak_memory_bytes is None else record.peak_memory_bytes / 1e6),
 )
 
 

@@ -168,7 +168,7 @@ def _executorch(target: Target) -> tuple[str, str] | Need:
 
 
 def _adb() -> tuple[str, str]:
-    path = adb_program()
+    path = Path(adb_program())
     return version_in(answer(path, "--version") or "") or "of unknown version", str(path)
 
 
