@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from etcli.tables.build_errors import load_build_errors
+from etcli.tables.known_errors import explain_text
 
 _SHOWN = 6
 _CMAKE_ERROR = re.compile(r"CMake Error\b")
@@ -38,6 +38,5 @@ def compile_errors(log: Sequence[str]) -> list[str]:
 
 
 def remedy(errors: Sequence[str]) -> str | None:
-    """What to do about the first known message among the lines, or None."""
-    text = "\n".join(errors)
-    return next((row.hint for row in load_build_errors() if re.search(row.pattern, text)), None)
+    """What the first known message among the lines means and what to do about it, or None."""
+    return next(iter(explain_text("\n".join(errors))), None)

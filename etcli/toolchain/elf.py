@@ -33,6 +33,7 @@ _DAMAGED = (
     OverflowError,
     MemoryError,
     AssertionError,
+    OSError,
 )
 
 
@@ -51,18 +52,19 @@ def opened(path: Path, *, error: type[EtcliError] = UsageError) -> Iterator[ELFF
         EtcliError: of class `error`, code `elf.missing` or `elf.invalid`.
     """
     try:
-        with path.open("rb") as file:
-            try:
-                yield ELFFile(file)
-            except _DAMAGED as problem:
-                raise error(
-                    f"{path} is not a readable ELF file: {str(problem) or type(problem).__name__}",
-                    code="elf.invalid",
-                    hint="The file is damaged or cut short; make it again.",
-                    file=path,
-                ) from None
+        file = path.open("rb")
     except OSError as problem:
         raise error(f"cannot read {path}: {problem.strerror}", code="elf.missing", file=path) from None
+    with file:
+        try:
+            yield ELFFile(file)
+        except _DAMAGED as problem:
+            raise error(
+                f"{path} is not a readable ELF file: {str(problem) or type(problem).__name__}",
+                code="elf.invalid",
+                hint="The file is damaged or cut short; make it again.",
+                file=path,
+            ) from None
 
 
 def read_elf(path: Path, *, error: type[EtcliError] = UsageError) -> ElfFacts:

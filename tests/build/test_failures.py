@@ -199,10 +199,17 @@ def test_errors_are_cut_out_of_a_log() -> None:
 @pytest.mark.parametrize(
     ("line", "word"),
     [
-        ("/tmp/cc.s: fatal error: error writing: No space left on device", "disk"),
+        ("/tmp/cc.s: fatal error: error writing: No space left on device", "Free space"),
         ("g++: fatal error: Killed signal terminated program cc1plus", "--jobs 1"),
+        ("a.cpp:1:1: internal compiler error: Segmentation fault", "--jobs 1"),
         ("ld: x.o: Relocations in generic ELF (EM: 183)", "--clean"),
-        ('Could not find a package configuration file provided by\n"executorch" with', None),
+        ("ld: skipping incompatible /x/libexecutorch.so when searching for -lexecutorch", "--clean"),
+        (
+            "x.cpp:1:10: fatal error: executorch/runtime/core/error.h: No such file or directory",
+            "executorch/runtime/core/error.h",
+        ),
+        ("this ExecuTorch package does not provide the required component 'backend_cuda'.", "backend_cuda"),
+        ("ld: cannot find -lomp: No such file or directory", "libomp"),
         ("a.cpp:1:1: error: expected unqualified-id", None),
     ],
 )
