@@ -1,0 +1,67 @@
+"""Values that are refused by name because the product does not support them yet."""
+
+from __future__ import annotations
+
+import pytest
+
+from etcli.common.errors import ExitCode
+from etcli.recipe.builtin import builtin_recipes
+from etcli.recipe.loader import load
+from etcli.recipe.support import NOT_YET, unsupported
+
+CASES = {
+    "model.source": "model: {source: 'hf:org/name@main'}",
+    "model.adapter": "model: {source: x, adapter: lora}",
+    "model.quantize": "model: {source: x, quantize: aqlm}",
+    "export.backend": "export: {backend: neuron, precision: A16W4}\nneuron: {platform: DX4, sdk: simulator}",
+    "export.precision": "export: {precision: fp16}",
+    "export.layout": "export: {layout: separate}",
+    "export.cache": "export: {cache: ring}",
+    "export.group_size": "export: {group_size: 32}",
+    "export.head": "export: {head: fp16}",
+    "export.embedding": "export: {embedding: fp16}",
+    "build.target": "build: {target: android}",
+    "build.custom_ops": "build: {custom_ops: [aqlm]}",
+    "build.executorch.from": "build: {executorch: {from: source}}",
+    "run.runner": "run: {runner: mtk}",
+    "run.temperature": "run: {temperature: 0.7}",
+    "run.top_p": "run: {top_p: 0.9}",
+}
+
+
+def test_every_row_has_a_case():
+    assert {row.key for row in NOT_YET} == set(CASES)
+
+
+@pytest.mark.parametrize("key", CASES)
+def test_refused_at_its_line(write, key):
+    model = "" if CASES[key].startswith("model") else "model: {source: x}"
+    loaded = load(str(write(f"name: a\n{model}\n{CASES[key]}\n")))
+    (problem,) = unsupported(loaded)
+    assert problem.code == "recipe.unsupported"
+    assert problem.exit_code == ExitCode.USAGE
+    assert key in problem.message
+    assert problem.file == loaded.path
+    assert problem.line == 3
+    assert problem.hint
+
+
+def test_what_is_supported(write):
+    text = """\
+    name: a
+    model: {source: m.gguf}
+    export: {backend: portable, chunks: 3, cache: shift, shapes: [64t128c, 8t128c, 1t128c], python: python3.11}
+    build: {target: linux-aarch64, openmp: static, executorch: {from: wheel}}
+    run: {chat: false, threads: 2, seed: 3, timeout_s: 5, system: x}
+    """
+    assert unsupported(load(str(write(text)))) == []
+
+
+def test_several_at_once(write):
+    loaded = load(str(write("name: a\nmodel: {source: x}\nexport: {precision: fp16, cache: ring}\n")))
+    assert len(unsupported(loaded)) == 2
+
+
+def test_only_the_default_builtin_recipe_runs_today():
+    supported = [recipe.name for recipe in builtin_recipes() if not unsupported(load(recipe.name))]
+    assert supported == ["smollm2-135m"]
