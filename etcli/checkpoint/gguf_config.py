@@ -35,7 +35,14 @@ def read_config(header: GgufHeader, names: Mapping[str, GgufTensor], problems: P
     Args:
         names: the file's tensors by canonical name, which tell of a tied head and of biases.
     """
-    keys = _Keys(header, problems)
+    found = Problems()
+    config = _config(_Keys(header, found), names)
+    problems.found.extend(found.found)
+    return config
+
+
+def _config(keys: _Keys, names: Mapping[str, GgufTensor]) -> ModelConfig | None:
+    header = keys.header
     if not keys.supported():
         return None
     hidden, heads = keys.positive("embedding_length"), keys.positive("attention.head_count")
@@ -59,7 +66,7 @@ def read_config(header: GgufHeader, names: Mapping[str, GgufTensor], problems: P
         if keys.positive(key, head_dim) != head_dim:
             keys.refuse(f"{key} {keys.get(key)} beside heads of {head_dim}")
     rope = _rope(keys, head_dim)
-    if problems or rope is None:
+    if keys.problems or rope is None:
         return None
     try:
         return ModelConfig(

@@ -37,14 +37,20 @@ _BY_TYPE = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM"}
 
 def read_config(folder: Path, problems: Problems) -> ModelConfig | None:
     """The network's numbers, or None with every reason in `problems`."""
-    path = folder / CONFIG
+    path, generation = folder / CONFIG, folder / GENERATION
+    found = Problems()
+    config = None
     try:
-        keys = _Keys(path, read_object(path, code=CODE), problems)
-        generation = folder / GENERATION
+        values = read_object(path, code=CODE)
         ends = read_object(generation, code=CODE) if generation.is_file() else {}
+        config = _config(_Keys(path, values, found), ends)
     except EtcliError as error:
-        problems.absorb(error)
-        return None
+        found.absorb(error)
+    problems.found.extend(found.found)
+    return config
+
+
+def _config(keys: _Keys, ends: Mapping[str, Any]) -> ModelConfig | None:
     architecture = keys.architecture()
     if architecture is None:
         return None
@@ -68,7 +74,7 @@ def read_config(folder: Path, problems: Problems) -> ModelConfig | None:
         "rms_norm_eps": keys.number("rms_norm_eps", 1e-6),
     }
     rope = keys.rope()
-    if problems or rope is None:
+    if keys.problems or rope is None:
         return None
     try:
         return ModelConfig(

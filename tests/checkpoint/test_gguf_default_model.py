@@ -35,9 +35,9 @@ def test_every_tensor_is_taken(default_model: Path) -> None:
     assert (kinds.count("Q4_1"), kinds.count("F32"), kinds.count("Q8_0")) == (210, 61, 1)
 
 
-def test_values_are_those_of_the_gguf_package(default_model: Path) -> None:
+def test_values_are_those_of_the_gguf_package(default_model: Path, package_reader: gguf.GGUFReader) -> None:
     checkpoint = open_checkpoint(default_model)
-    stored = {tensor.name: tensor for tensor in gguf.GGUFReader(default_model).tensors}
+    stored = {tensor.name: tensor for tensor in package_reader.tensors}
     for ours, theirs in (
         ("model.layers.3.mlp.down_proj.weight", "blk.3.ffn_down.weight"),
         ("model.layers.29.post_attention_layernorm.weight", "blk.29.ffn_norm.weight"),
@@ -50,9 +50,9 @@ def test_values_are_those_of_the_gguf_package(default_model: Path) -> None:
         np.testing.assert_array_equal(read.numpy(), expected)
 
 
-def test_query_and_key_rows_are_in_rotate_half_order(default_model: Path) -> None:
+def test_query_and_key_rows_are_in_rotate_half_order(default_model: Path, package_reader: gguf.GGUFReader) -> None:
     checkpoint = open_checkpoint(default_model)
-    stored = {tensor.name: tensor for tensor in gguf.GGUFReader(default_model).tensors}
+    stored = {tensor.name: tensor for tensor in package_reader.tensors}
     for ours, theirs, heads in (("q_proj", "attn_q", 9), ("k_proj", "attn_k", 3)):
         tensor = stored[f"blk.0.{theirs}.weight"]
         interleaved = gguf.dequantize(tensor.data, tensor.tensor_type)
