@@ -1,0 +1,227 @@
+"""Deploying to a real x86_64 virtual device through a real adb server, seen with the stock adb program."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import samples
+from private_adb import private_server, virtual_device
+
+from etcli.common.errors import DeployError, ExitCode, InterruptedByUser
+from etcli.common.workspace import Workspace
+from etcli.deploy.clean import clean
+from etcli.deploy.stage import DeployOptions, DeployResult, deploy
+from etcli.device.adb import AdbDevice
+from etcli.device.server import AdbServer, adb_program
+from etcli.output.console import Console
+from etcli.recipe.loaded import LoadedRecipe
+
+FOLDER = "/data/local/tmp/etcli/tiny"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdbServer]:
+    with private_server(tmp_path_factory.mktemp("cache")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def device(server: AdbServer) -> Iterator[AdbDevice]:
+    with virtual_device(server, "x86_64", name="deploy-tests") as device:
+        yield device
+
+
+class Scene:
+    """A recipe, its workspace and a device, seen from outside through the adb program."""
+
+    def __init__(self, home: Path, server: AdbServer, device: AdbDevice) -> None:
+        self.loaded: LoadedRecipe = samples.make_recipe(home)
+        self.workspace = Workspace(home / "work", "tiny")
+        self.server = server
+        self.device = device
+        samples.make_bundle(self.loaded, self.workspace)
+        samples.make_build(self.loaded, self.workspace)
+
+    def deploy(self, **options: object) -> DeployResult:
+        return deploy(
+            self.loaded, self.workspace, self.device, replace(DeployOptions(), **options), Console(verbosity=-1)
+        )
+
+    def adb(self, *words: str) -> str:
+        """What `adb -s SERIAL WORDS` prints."""
+        command = [adb_program(), "-P", str(self.server.port), "-s", self.device.serial, *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+
+    def inodes(self) -> dict[str, str]:
+        """Inode and change time of every file and folder of the deployment: a write of any kind changes them."""
+        listing = self.adb("shell", f"find {FOLDER} -exec stat -c '%n|%i %Y %Z' {{}} +")
+        return dict(line.split("|", 1) for line in listing.splitlines())
+
+
+@pytest.fixture
+def scene(tmp_path: Path, server: AdbServer, device: AdbDevice) -> Iterator[Scene]:
+    yield Scene(tmp_path, server, device)
+    device.shell(["rm", "-rf", "/data/local/tmp/etcli", "/data/local/tmp/victim"])
+
+
+def test_files_arrive_as_they_are(scene: Scene, tmp_path: Path) -> None:
+    scene.deploy()
+    scene.adb("pull", FOLDER, str(tmp_path / "pulled"))
+    for folder, source in (
+        ("bundle", scene.workspace.bundle),
+        ("bin", scene.workspace.build("host") / "stage"),
+    ):
+        sent = {p.relative_to(source).as_posix(): p.read_bytes() for p in source.rglob("*") if p.is_file()}
+        there = tmp_path / "pulled" / folder
+        assert {p.relative_to(there).as_posix(): p.read_bytes() for p in there.rglob("*") if p.is_file()} == sent
+    assert scene.adb("shell", f"stat -c %a {FOLDER}/bin/etcli_llama_runner").strip() == "755"
+
+
+def test_second_deployment_touches_nothing(scene: Scene) -> None:
+    scene.deploy()
+    before = scene.inodes()
+    result = scene.deploy()
+    assert result.current
+    assert result.sent_bytes == 0
+    assert scene.inodes() == before
+
+
+def test_only_what_changed_is_written(scene: Scene) -> None:
+    scene.deploy()
+    before = scene.inodes()
+    samples.make_build(scene.loaded, scene.workspace, runner="#!/bin/sh\necho new\n")
+    assert scene.deploy().sent_files == 1
+    after = scene.inodes()
+    assert {path for path in after if after[path] != before.get(path)} == {
+        FOLDER,
+        f"{FOLDER}/.etcli-manifest.json",
+        f"{FOLDER}/bin",
+        f"{FOLDER}/bin/etcli_llama_runner",
+    }
+    assert scene.adb("shell", f"{FOLDER}/bin/etcli_llama_runner") == "new\n"
+
+
+def test_running_program_can_be_replaced(scene: Scene) -> None:
+    program = scene.workspace.build("host") / "stage" / "etcli_llama_runner"
+    sleep = Path(shutil.which("sleep") or "/bin/sleep").read_bytes()
+    for build in (sleep, sleep + b"\0"):
+        staged = samples.entry(program.parent, program.name, build)
+        manifest = samples.make_build(scene.loaded, scene.workspace)
+        program.write_bytes(build)
+        first = manifest.stage[0].model_copy(update={"size": staged.size, "sha256": staged.sha256})
+        changed = manifest.model_copy(update={"stage": (first, *manifest.stage[1:])})
+        changed.write(scene.workspace.build("host") / "manifest.json")
+        with scene.device.open([f"{FOLDER}/bin/etcli_llama_runner", "60"]):
+            assert scene.deploy().sent_files > 0
+
+
+def interrupted(scene: Scene, monkeypatch: pytest.MonkeyPatch, at: str, error: type[BaseException]) -> None:
+    """Make the push of the file `at` break off in the middle."""
+    push = AdbDevice.push
+
+    def broken(
+        self: AdbDevice,
+        local: Path,
+        remote: str,
+        *,
+        executable: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        def stop(_: int) -> None:
+            raise error
+
+        push(self, local, remote, executable=executable, progress=stop if remote.endswith(at) else progress)
+
+    monkeypatch.setattr(AdbDevice, "push", broken)
+
+
+def test_interrupted_transfer_leaves_no_manifest_and_sends_only_the_rest(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        interrupted(scene, patch, "bundle/embedding_float32.bin", KeyboardInterrupt)
+        with pytest.raises(InterruptedByUser) as caught:
+            scene.deploy()
+    assert caught.value.exit == ExitCode.INTERRUPTED
+    assert "etcli deploy" in (caught.value.problems[0].hint or "")
+    files = scene.adb("shell", f"find {FOLDER} -type f").split()
+    assert f"{FOLDER}/.etcli-manifest.json" not in files
+    assert not [path for path in files if ".part" in path]
+    result = scene.deploy()
+    assert sorted(file.path for file in result.files if file.action == "keep") == [
+        "bin/etcli_llama_runner",
+        "bin/libhelper.so",
+        "bundle/chunks/tiny_0.pte",
+        "bundle/chunks/tiny_1.pte",
+    ]
+    assert scene.deploy().current
+
+
+@pytest.mark.parametrize("path", ["../../victim/x", "/data/local/tmp/victim/x", "bundle/../../../victim/x"])
+def test_hostile_manifest_removes_nothing(scene: Scene, tmp_path: Path, path: str) -> None:
+    scene.deploy()
+    scene.adb("shell", "mkdir -p /data/local/tmp/victim && echo precious > /data/local/tmp/victim/x")
+    manifest = json.loads(scene.adb("shell", f"cat {FOLDER}/.etcli-manifest.json"))
+    manifest["files"].append({"path": path, "size": 9, "sha256": "0" * 64, "executable": False})
+    forged = tmp_path / "forged.json"
+    forged.write_text(json.dumps(manifest))
+    scene.adb("push", str(forged), f"{FOLDER}/.etcli-manifest.json")
+    with pytest.raises(DeployError) as caught:
+        scene.deploy()
+    assert caught.value.problems[0].code == "deploy.manifest_invalid"
+    with pytest.raises(DeployError):
+        clean(scene.loaded, scene.device, Console(verbosity=-1))
+    scene.deploy(force=True)
+    assert scene.adb("shell", "cat /data/local/tmp/victim/x") == "precious\n"
+
+
+def test_links_are_refused_on_the_device(scene: Scene) -> None:
+    scene.deploy()
+    scene.adb("shell", f"mv {FOLDER}/bundle /data/local/tmp/victim && ln -s /data/local/tmp/victim {FOLDER}/bundle")
+    with pytest.raises(DeployError, match="a symbolic link"):
+        scene.deploy()
+    clean(scene.loaded, scene.device, Console(verbosity=-1))
+    assert "runner.cfg" in scene.adb("shell", "ls /data/local/tmp/victim")
+
+
+def test_foreign_folder_is_refused(scene: Scene) -> None:
+    scene.adb("shell", f"mkdir -p {FOLDER}/photos && echo mine > {FOLDER}/photos/1.jpg")
+    with pytest.raises(DeployError, match=r"did not put there: photos/1\.jpg"):
+        scene.deploy()
+    assert scene.adb("shell", f"find {FOLDER} -type f").split() == [f"{FOLDER}/photos/1.jpg"]
+
+
+def test_clean_leaves_nothing(scene: Scene) -> None:
+    scene.deploy()
+    assert clean(scene.loaded, scene.device, Console(verbosity=-1)) == 9
+    assert scene.adb("shell", "ls -A /data/local/tmp/etcli") == ""
+    assert clean(scene.loaded, scene.device, Console(verbosity=-1)) == 0
+
+
+def test_full_device(tmp_path: Path, server: AdbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = 4 << 20
+    with virtual_device(server, "x86_64", name="small-device", data_limit=limit) as device:
+        scene = Scene(tmp_path, server, device)
+        samples.make_bundle(scene.loaded, scene.workspace, weights=b"12345678" * (3 << 17))
+        with pytest.raises(DeployError) as caught:
+            scene.deploy()
+        assert caught.value.problems[0].code == "deploy.no_space"
+        assert "6.3 MB and 5 % to spare" in caught.value.problems[0].message
+        assert device.stat(FOLDER) is None, "nothing was begun"
+        # A device that promises more than it has fills up in the middle of a file.
+        with monkeypatch.context() as patch:
+            patch.setattr(AdbDevice, "free_bytes", lambda *_: 1 << 40)
+            with pytest.raises(DeployError, match="No space left on device"):
+                scene.deploy()
+        files = scene.adb("shell", f"find {FOLDER} -type f").split()
+        assert f"{FOLDER}/.etcli-manifest.json" not in files
+        assert not [path for path in files if ".part" in path]
+        samples.make_bundle(scene.loaded, scene.workspace)
+        scene.deploy()
+        assert scene.deploy().current
