@@ -13,6 +13,7 @@ from etcli.manifests.build import BuildManifest
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.export_report import ExportReport
 from etcli.output.console import Console
+from etcli.recipe.builtin import is_builtin_file
 from etcli.recipe.fingerprint import build_fingerprint, export_fingerprint
 from etcli.recipe.loaded import LoadedRecipe
 
@@ -58,8 +59,10 @@ def read_bundle(loaded: LoadedRecipe, folder: Path, *, command: str = "etcli exp
 
 
 def recipe_argument(loaded: LoadedRecipe) -> str:
-    """How a user would name this recipe on the command line."""
-    return str(loaded.path)
+    """How the user named this recipe on the command line, or would: a built-in one by its name, another by its path."""
+    if loaded.argument is not None:
+        return loaded.argument
+    return loaded.path.stem if is_builtin_file(loaded.path) else str(loaded.path)
 
 
 def stale_problem(what: str, why: str, command: str) -> Problem:
@@ -72,8 +75,10 @@ def stale_problem(what: str, why: str, command: str) -> Problem:
 
 
 def command_line(verb: str, loaded: LoadedRecipe, workspace: Workspace, *options: str) -> str:
-    """`etcli VERB RECIPE ...` as a user would type it here: with `--workspace` where the default would be another one."""
+    """`etcli VERB RECIPE ...` as a user would type it here: with the `--set`s given, and `--workspace` where the default is another."""
     words = ["etcli", verb, recipe_argument(loaded), *options]
+    for setting in loaded.sets:
+        words += ["--set", setting]
     default = Path(os.environ.get("ETCLI_WORKSPACE") or ".etcli")
     if workspace.root.absolute() != default.absolute():
         words += ["--workspace", str(workspace.root)]

@@ -46,7 +46,8 @@ def _kind(field: FieldInfo) -> str:
     if origin is typing.Annotated:
         kind = typing.get_args(kind)[0]
     names: dict[object, str] = {str: "text", int: "whole number", float: "number", bool: "true or false"}
-    return {tuple: "list of text", dict: "mapping of text"}.get(typing.cast("type", origin)) or names[kind]
+    collections: dict[object, str] = {tuple: "list of text", dict: "mapping of text"}
+    return collections.get(origin) or names[kind]
 
 
 def _default(field: FieldInfo) -> str:
