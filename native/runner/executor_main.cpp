@@ -25,6 +25,7 @@ static const std::vector<Flag> kFlags = {
     {"--iterations", "N", "how often to run it (default 1)"},
     {"--output-dir", "DIR", "write each tensor output there as output_N.bin, raw bytes"},
     {"--threads", "N", "threads of the CPU backends (default: the runtime's choice)"},
+    {"--verbose", nullptr, "the runtime's informational messages on stderr too"},
     {"--version", nullptr, "print the version"},
     {"--help", nullptr, "print this text"},
 };

@@ -31,33 +31,33 @@ static size_t utf8_length(std::string_view s) {
   return 0;
 }
 
+std::string valid_utf8(std::string_view value) {
+  std::string out;
+  while (!value.empty()) {
+    const size_t length = utf8_length(value);
+    out += length == 0 ? "\xEF\xBF\xBD" : value.substr(0, length);
+    value.remove_prefix(length == 0 ? 1 : length);
+  }
+  return out;
+}
+
 std::string json_string(std::string_view value) {
   std::string out = "\"";
-  for (size_t i = 0; i < value.size();) {
-    const unsigned char c = static_cast<unsigned char>(value[i]);
-    const size_t length = utf8_length(value.substr(i));
-    if (length == 0) {
-      out += "\xEF\xBF\xBD";
-      ++i;
-      continue;
-    }
-    if (length > 1) {
-      out += value.substr(i, length);
-    } else if (c == '"' || c == '\\') {
+  for (char c : valid_utf8(value)) {
+    if (c == '"' || c == '\\') {
       out += '\\';
-      out += static_cast<char>(c);
+      out += c;
     } else if (c == '\n') {
       out += "\\n";
     } else if (c == '\t') {
       out += "\\t";
-    } else if (c < 0x20 || c == 0x7F) {
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
       char escape[7];
-      std::snprintf(escape, sizeof escape, "\\u%04x", c);
+      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(c));
       out += escape;
     } else {
-      out += static_cast<char>(c);
+      out += c;
     }
-    i += length;
   }
   return out + "\"";
 }

@@ -8,7 +8,10 @@
 
 namespace etcli {
 
-// A JSON string literal. Bytes that are not UTF-8 become U+FFFD, so that the line is always valid JSON.
+// The same text with U+FFFD in place of bytes that are not UTF-8: names of files and messages of the runtime can hold anything.
+std::string valid_utf8(std::string_view value);
+
+// A JSON string literal, always valid UTF-8.
 std::string json_string(std::string_view value);
 
 // A JSON number with nine significant digits; null for infinities and NaN, which JSON does not have.

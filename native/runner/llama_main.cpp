@@ -18,6 +18,7 @@ static const std::vector<Flag> kFlags = {
     {"--threads", "N", "threads of the CPU backends (default: the runtime's choice)"},
     {"--ignore-stop-ids", nullptr, "go on to the bound, for benchmarks"},
     {"--check", nullptr, "load and check everything, run nothing"},
+    {"--verbose", nullptr, "the runtime's informational messages on stderr too"},
     {"--version", nullptr, "print the version"},
     {"--help", nullptr, "print this text"},
 };

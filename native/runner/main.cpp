@@ -10,7 +10,7 @@
 namespace etcli {
 
 static int fail(const char* code, int status, const char* message) {
-  std::fprintf(stderr, "error: %s\n", message);
+  std::fprintf(stderr, "error: %s\n", valid_utf8(message).c_str());
   try {
     emit(event("error").put("code", code).put("message", message));
   } catch (const Failure&) {
@@ -34,7 +34,7 @@ int run_program(const ProgramInfo& info, int argc, char** argv, const std::funct
     }
     emit(event("start").put("protocol", 1).put("runner", info.name).put("version", etcli_version()).put("executorch", executorch_version()));
     const Flags flags = parse_flags(words, info.flags);
-    start_runtime();
+    start_runtime(flags.has("--verbose"));
     work(flags);
     return 0;
   } catch (const Failure& failure) {

@@ -44,11 +44,14 @@ namespace {
 constexpr size_t kKeptErrors = 3;
 std::mutex kept_errors_lock;  // worker threads log too
 std::deque<std::string> kept_errors;
+bool is_verbose = false;
 
 void keep_log_message(et_timestamp_t, et_pal_log_level_t level, const char* file, const char*, size_t line, const char* message, size_t length) {
-  const std::string words(message, length);
+  const bool is_error = level == kError || level == kFatal;
+  if (!is_error && !is_verbose) return;
+  const std::string words = valid_utf8({message, length});
   std::fprintf(stderr, "%c executorch:%s:%zu] %s\n", static_cast<char>(level), file, line, words.c_str());
-  if (level != kError && level != kFatal) return;
+  if (!is_error) return;
   const std::lock_guard<std::mutex> hold(kept_errors_lock);
   kept_errors.push_back(words);
   if (kept_errors.size() > kKeptErrors) kept_errors.pop_front();
@@ -65,7 +68,8 @@ void keep_log_message(et_timestamp_t, et_pal_log_level_t level, const char* file
 
 }  // namespace
 
-void start_runtime() {
+void start_runtime(bool verbose) {
+  is_verbose = verbose;
   executorch::runtime::runtime_init();
   executorch::runtime::PalImpl pal{};
   pal.emit_log_message = keep_log_message;

@@ -8,9 +8,9 @@
 
 namespace etcli {
 
-// Starts the runtime and takes over its log: messages go to stderr, the latest errors are kept for last_errors(), and an abort inside the
-// runtime ends the program with an `error` event and status 5 instead of a bare SIGABRT.
-void start_runtime();
+// Starts the runtime and takes over its log: errors (and with `verbose` the rest) go to stderr, the latest errors are kept for
+// last_errors(), and an abort inside the runtime ends the program with an `error` event and status 5 instead of a bare SIGABRT.
+void start_runtime(bool verbose);
 
 // The error messages that the runtime has logged since the last call, newest last; empty without any. In parentheses, with a blank
 // before, so that it can follow a message.

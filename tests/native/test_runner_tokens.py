@@ -1,0 +1,141 @@
+"""The Llama runner's tokens are those of transformers, whatever the prompt length, the shapes and the backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from etcli.llama.prefill import split_prompt
+
+CACHE = 24
+
+
+def prompt_of(length: int) -> list[int]:
+    generator = torch.Generator().manual_seed(length)
+    return torch.randint(1, 160, (length,), generator=generator).tolist()
+
+
+def ids(values: list[int]) -> str:
+    return ",".join(map(str, values))
+
+
+@pytest.mark.parametrize(
+    ("backend", "shapes", "lengths"),
+    [
+        ("xnnpack", (4,), range(1, 13)),
+        ("xnnpack", (8, 3), range(1, 25)),
+        ("portable", (4,), range(1, 13)),
+        ("portable", (24, 2), (1, 2, 3, 22, 23, 24)),
+    ],
+    ids=["xnnpack_4", "xnnpack_8_3", "portable_4", "portable_whole_cache"],
+)
+def test_tokens_equal_transformers(tiny_bundle, llama_runner, backend: str, shapes: tuple[int, ...], lengths) -> None:
+    bundle = tiny_bundle(backend, shapes)
+    for length in lengths:
+        prompt, count = prompt_of(length), min(9, CACHE - length + 1)
+        run = llama_runner("--config", bundle.config, "--prompt-ids", ids(prompt), "--max-new-tokens", str(count))
+        assert run.status == 0, run.stderr
+        assert run.tokens == bundle.greedy(prompt, count), f"prompt of {length} tokens"
+        prefill = run.one("prefill")
+        assert (prefill["tokens"], prefill["calls"]) == (length, len(split_prompt(length, shapes)))
+        assert run.one("stats")["stop_reason"] == "max_new_tokens"
+
+
+def test_a_float16_embedding(tiny_bundle, llama_runner) -> None:
+    bundle = tiny_bundle("xnnpack", (4,), half=True)
+    assert (bundle.folder / "embedding.bin").stat().st_size == 160 * 64 * 2
+    prompt = prompt_of(6)
+    run = llama_runner("--config", bundle.config, "--prompt-ids", ids(prompt), "--max-new-tokens", "9")
+    assert run.tokens == bundle.greedy(prompt, 9)
+
+
+def test_decoding_ends_when_every_place_of_the_cache_is_used(tiny_bundle, llama_runner) -> None:
+    bundle = tiny_bundle()
+    for length in (1, 20, CACHE):
+        prompt = prompt_of(length)
+        run = llama_runner("--config", bundle.config, "--prompt-ids", ids(prompt), "--max-new-tokens", "1000")
+        assert run.status == 0, run.stderr
+        stats = run.one("stats")
+        assert stats["stop_reason"] == "cache_full"
+        assert stats["new_tokens"] == CACHE - length + 1
+        assert run.tokens == bundle.greedy(prompt, CACHE - length + 1)
+
+
+def test_any_stop_id_ends_the_run_and_is_reported(tiny_bundle, llama_runner, changed) -> None:
+    bundle = tiny_bundle()
+    prompt = prompt_of(5)
+    free = bundle.greedy(prompt, 10)
+    # the fourth new token as a stop id beside one that never comes; and the very first token, which prefill gives
+    for stop in (free[3], free[0]):
+        absent = next(id_ for id_ in range(160) if id_ not in free)
+        config = changed(bundle, {"stop_ids": f"{absent},{stop}"})
+        run = llama_runner("--config", config, "--prompt-ids", ids(prompt), "--max-new-tokens", "10")
+        assert run.tokens == free[: free.index(stop) + 1] == bundle.greedy(prompt, 10, [absent, stop])
+        assert run.one("stats")["stop_reason"] == "stop_id"
+        ignored = llama_runner(
+            "--config", config, "--prompt-ids", ids(prompt), "--max-new-tokens", "10", "--ignore-stop-ids"
+        )
+        assert ignored.tokens == free
+        for path in config.parent.rglob("*"):
+            if not path.is_dir():
+                path.unlink()
+        (config.parent / "chunks").rmdir()
+        config.parent.rmdir()
+
+
+def test_threads_change_nothing_but_speed(tiny_bundle, llama_runner) -> None:
+    bundle = tiny_bundle()
+    prompt = prompt_of(7)
+    expected = bundle.greedy(prompt, 9)
+    for threads in (1, 2, 3):
+        run = llama_runner(
+            *("--config", bundle.config, "--prompt-ids", ids(prompt)),
+            *("--max-new-tokens", "9", "--threads", str(threads)),
+        )
+        assert run.one("loaded")["threads"] == threads
+        assert run.tokens == expected
+
+
+def test_the_prompt_from_a_file(tiny_bundle, llama_runner, tmp_path: Path) -> None:
+    bundle = tiny_bundle()
+    prompt = prompt_of(5)
+    file = tmp_path / "ids.txt"
+    file.write_text("\n".join(map(str, prompt[:3])) + "\n" + ", ".join(map(str, prompt[3:])) + "\n")
+    run = llama_runner("--config", bundle.config, "--prompt-ids-file", file, "--max-new-tokens", "4")
+    assert run.tokens == bundle.greedy(prompt, 4)
+
+
+def test_events_in_order_with_true_counts(tiny_bundle, llama_runner) -> None:
+    bundle = tiny_bundle()
+    run = llama_runner("--config", bundle.config, "--prompt-ids", ids(prompt_of(6)), "--max-new-tokens", "3")
+    assert [event["event"] for event in run.events] == ["start", "loaded", "prefill", "token", "token", "token", "stats"]
+    start, loaded, prefill, stats = (run.one(name) for name in ("start", "loaded", "prefill", "stats"))
+    assert (start["protocol"], start["runner"]) == (1, "etcli_llama_runner")
+    assert loaded["chunks"] == 3
+    tokens = [event for event in run.events if event["event"] == "token"]
+    assert [event["index"] for event in tokens] == [0, 1, 2]
+    times = [event["t_s"] for event in tokens]
+    assert 0 < prefill["seconds"] <= times[0] < times[1] < times[2]
+    assert (stats["prompt_tokens"], stats["new_tokens"], stats["decode_steps"]) == (6, 3, 2)
+    assert stats["load_s"] == loaded["load_s"] > 0
+    # the rates follow from the counts and the times: prompt tokens without padding, one step fewer than tokens
+    assert stats["prefill_tokens_per_s"] == pytest.approx(6 / stats["prefill_s"])
+    assert stats["decode_tokens_per_s"] == pytest.approx(2 / stats["decode_s"])
+    assert stats["time_to_first_token_s"] == pytest.approx(prefill["seconds"])
+    assert len(stats["chunk_seconds"]) == 3
+    assert 0 < sum(stats["chunk_seconds"]) <= stats["decode_s"]
+    assert stats["peak_memory_bytes"] >= loaded["memory_bytes"] > 1_000_000
+
+
+def test_one_token_has_no_decode_rate(tiny_bundle, llama_runner) -> None:
+    run = llama_runner("--config", tiny_bundle().config, "--prompt-ids", "5", "--max-new-tokens", "1")
+    stats = run.one("stats")
+    assert (stats["new_tokens"], stats["decode_steps"], stats["decode_tokens_per_s"]) == (1, 0, None)
+
+
+def test_check_loads_and_runs_nothing(tiny_bundle, llama_runner) -> None:
+    run = llama_runner("--config", tiny_bundle().config, "--check")
+    assert run.status == 0, run.stderr
+    assert [event["event"] for event in run.events] == ["start", "loaded"]
