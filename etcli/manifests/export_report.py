@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pydantic
+
 from etcli.manifests.base import Manifest, Part
 
 
@@ -16,6 +18,10 @@ class ChunkReport(Part):
     weights_bytes: int
     max_abs_error: float | None
     reused: bool
+    delegate_calls: dict[str, int] = pydantic.Field(
+        default_factory=dict,
+        description="calls of the backend's delegate by method; one is a whole network in one piece",
+    )
 
 
 class ExportReport(Manifest):
@@ -31,3 +37,8 @@ class ExportReport(Manifest):
     chunks: tuple[ChunkReport, ...]
     unused_tensors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    tensors_sha256: str = pydantic.Field(default="", description="over the hashes of all tensors when they were read")
+    bundle_stamp: dict[str, list[int]] = pydantic.Field(
+        default_factory=dict,
+        description="size and modification time in ns of the bundle's files when they were written",
+    )

@@ -1,0 +1,89 @@
+"""What an output was made from, as hashes: equal hashes mean equal bytes, so what is there need not be made again."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+from collections.abc import Mapping
+from pathlib import Path
+
+import etcli
+from etcli.checkpoint.base import Checkpoint
+from etcli.checkpoint.layout import EMBEDDING
+from etcli.common.hashing import value_sha256
+from etcli.export.plan import ChunkPlan, ExportPlan
+from etcli.output.console import Console
+
+_ROOMS = ("checkpoint", "export", "llama", "ops", "tokenizer")
+"""Whose code decides what is written."""
+
+
+def tool_versions() -> dict[str, str]:
+    """Versions of what writes the bundle."""
+    return {
+        "etcli": etcli.__version__,
+        "executorch": importlib.metadata.version("executorch"),
+        "torch": importlib.metadata.version("torch"),
+    }
+
+
+@functools.cache
+def code_sha256() -> str:
+    """Hash over the code that decides what is written: an etcli changed in place counts as another version."""
+    root = Path(etcli.__file__).parent
+    digest = hashlib.sha256()
+    for room in _ROOMS:
+        for path in sorted((root / room).rglob("*.py")):
+            digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
+            digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def tensor_hashes(checkpoint: Checkpoint, console: Console) -> dict[str, str]:
+    """Hash of every tensor by canonical name."""
+    total = sum(info.nbytes for info in checkpoint.tensors.values())
+    found = {}
+    with console.progress("hashing tensors", total, bytes_=True) as done:
+        for name, info in checkpoint.tensors.items():
+            found[name] = checkpoint.sha256(name)
+            done(info.nbytes)
+    return found
+
+
+def inputs_sha256(recipe_sha256: str, tensors_sha256: str) -> str:
+    """The bundle's `inputs_sha256`: the recipe's resolved keys, the tensors and the versions."""
+    return value_sha256(
+        {"recipe": recipe_sha256, "tensors": tensors_sha256, "versions": tool_versions(), "code": code_sha256()}
+    )
+
+
+def chunk_key(plan: ExportPlan, chunk: ChunkPlan, config: object, tensors: Mapping[str, str]) -> str:
+    """What a chunk's program is made from. `config` is the network's numbers as plain values."""
+    return value_sha256(
+        {
+            "backend": plan.backend,
+            "precision": plan.precision,
+            "first_layer": chunk.first_layer,
+            "layers": chunk.layers,
+            "head": chunk.head,
+            "methods": [method.model_dump(mode="json") for method in chunk.methods],
+            "config": config,
+            "tensors": {name: tensors[name] for name in chunk.tensors},
+            "versions": tool_versions(),
+            "code": code_sha256(),
+        }
+    )
+
+
+def tables_key(plan: ExportPlan, config: object, tensors: Mapping[str, str]) -> str:
+    """What embedding and rope table are made from."""
+    return value_sha256(
+        {
+            "embedding": tensors[EMBEDDING],
+            "positions": plan.positions,
+            "config": config,
+            "versions": tool_versions(),
+            "code": code_sha256(),
+        }
+    )

@@ -1,0 +1,137 @@
+"""What a recipe and a network's numbers come to: chunks, methods, tensors, sizes. From headers alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from etcli.checkpoint.layout import EMBEDDING, HEAD, NORM, expected_shapes
+from etcli.common.errors import EtcliError, UsageError
+from etcli.export.job import NamedShape
+from etcli.manifests.bundle import Shape
+from etcli.manifests.model import ModelConfig
+from etcli.recipe.fit import fit_problem
+from etcli.recipe.loaded import LoadedRecipe
+
+BASE_MEMORY = 500 << 20
+"""Resident bytes of a worker before it reads a weight, PyTorch and ExecuTorch mostly (measured 430 MB; benchmarks/export_memory.py)."""
+
+WEIGHTS_FACTOR = 3
+"""Bytes a worker's peak grows by for each byte of its chunk's weights: the verification maps the file, packs a copy, and adds activations."""
+
+_FLOAT32 = 4
+
+
+@dataclass(frozen=True)
+class ChunkPlan:
+    """Layers `first_layer .. first_layer + layers - 1` as one program.
+
+    Attributes:
+        file: the program's place in the bundle.
+        head: whether it ends in logits.
+        tensors: canonical names of the weights.
+        weights_bytes: their size in float32.
+    """
+
+    index: int
+    first_layer: int
+    layers: int
+    head: bool
+    file: str
+    methods: tuple[NamedShape, ...]
+    tensors: tuple[str, ...]
+    weights_bytes: int
+
+    @property
+    def memory_bytes(self) -> int:
+        """What its worker is expected to use at most."""
+        return BASE_MEMORY + WEIGHTS_FACTOR * self.weights_bytes
+
+
+@dataclass(frozen=True)
+class ExportPlan:
+    """The whole export. `embedding_bytes` and `rope_bytes` are the sizes of the two raw tables, which run from position 0 to `positions`."""
+
+    name: str
+    backend: str
+    precision: str
+    shapes: tuple[Shape, ...]
+    chunks: tuple[ChunkPlan, ...]
+    positions: int
+    embedding_bytes: int
+    rope_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """Expected size of the bundle."""
+        return sum(chunk.weights_bytes for chunk in self.chunks) + self.embedding_bytes + self.rope_bytes
+
+
+def make_plan(loaded: LoadedRecipe, config: ModelConfig) -> ExportPlan:
+    """Divide the network as the recipe asks.
+
+    A method is named `NAME_<T>t<C>c_CHUNK`: runners find the shape by that pattern, which a recipe's name never holds.
+
+    Raises:
+        RecipeError: the layers cannot be shared equally by that number of chunks; the hint lists numbers that can.
+    """
+    problem = fit_problem(loaded, config)
+    if problem is not None:
+        raise EtcliError.many([problem])
+    recipe = loaded.recipe
+    shapes = recipe.export.parsed_shapes
+    positions = shapes[0].cache
+    layers = config.num_layers // recipe.export.chunks
+    sizes = {name: math.prod(shape) * _FLOAT32 for name, shape in expected_shapes(config).items()}
+    chunks = []
+    for index in range(recipe.export.chunks):
+        head = index == recipe.export.chunks - 1
+        tensors = _tensors(sizes, range(index * layers, (index + 1) * layers), config, head=head)
+        chunks.append(
+            ChunkPlan(
+                index=index,
+                first_layer=index * layers,
+                layers=layers,
+                head=head,
+                file=f"chunks/{recipe.name}_{index}.pte",
+                methods=tuple(NamedShape(name=f"{recipe.name}_{shape}_{index}", shape=shape) for shape in shapes),
+                tensors=tensors,
+                weights_bytes=sum(sizes[name] for name in tensors),
+            )
+        )
+    return ExportPlan(
+        name=recipe.name,
+        backend=recipe.export.backend,
+        precision=recipe.export.precision,
+        shapes=shapes,
+        chunks=tuple(chunks),
+        positions=positions,
+        embedding_bytes=sizes[EMBEDDING],
+        rope_bytes=positions * 2 * config.head_dim * _FLOAT32,
+    )
+
+
+def chosen_chunks(plan: ExportPlan, only: tuple[int, ...] | None) -> tuple[ChunkPlan, ...]:
+    """The chunks to export.
+
+    Raises:
+        UsageError: `export.no_such_chunk`.
+    """
+    if only is None:
+        return plan.chunks
+    unknown = sorted({index for index in only if not 0 <= index < len(plan.chunks)})
+    if unknown:
+        raise UsageError(
+            f"--only-chunks: there is no chunk {', '.join(map(str, unknown))}",
+            code="export.no_such_chunk",
+            hint=f"The recipe's chunks are 0 to {len(plan.chunks) - 1}.",
+        )
+    return tuple(chunk for chunk in plan.chunks if chunk.index in only)
+
+
+def _tensors(sizes: dict[str, int], layers: range, config: ModelConfig, *, head: bool) -> tuple[str, ...]:
+    prefixes = tuple(f"model.layers.{layer}." for layer in layers)
+    names = [name for name in sizes if name.startswith(prefixes)]
+    if head:
+        names += [NORM, EMBEDDING if config.tied_embeddings else HEAD]
+    return tuple(names)

@@ -1,0 +1,82 @@
+"""What export is asked for, and what it returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from etcli.export.plan import ExportPlan
+from etcli.manifests.base import FileEntry
+from etcli.manifests.bundle import BundleManifest
+from etcli.manifests.export_report import ChunkReport
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """How to go about it.
+
+    Attributes:
+        jobs: chunks at once, None as cores and memory allow.
+        only_chunks: export these alone, None for all.
+        force: redo what is current.
+        dry_run: plan only.
+    """
+
+    jobs: int | None = None
+    only_chunks: tuple[int, ...] | None = None
+    force: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class ExportedFile:
+    """A file of the bundle, with what it is for: `chunk 0`, `embedding`, `rope table`, `tokenizer`, `chat template`, `runner configuration`."""
+
+    path: str
+    size: int
+    sha256: str
+    role: str
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What came of it.
+
+    Attributes:
+        manifest: None after a dry run, or where `only_chunks` left chunks out, so that there is no whole bundle yet.
+        folder: the bundle's folder.
+        current: nothing had to be done.
+        dry_run: nothing was written.
+        plan: what the checkpoint and recipe come to; None where that was not looked at, because the bundle is current or the source of a
+            dry run is not on this machine.
+        files: every file of the bundle but the manifest.
+        chunks: how each chunk went, those of this call and those finished earlier.
+        missing_chunks: chunks without which there is no bundle.
+        seconds: of this call.
+    """
+
+    manifest: BundleManifest | None
+    folder: Path
+    current: bool = False
+    dry_run: bool = False
+    plan: ExportPlan | None = None
+    files: tuple[ExportedFile, ...] = ()
+    chunks: tuple[ChunkReport, ...] = field(default=())
+    missing_chunks: tuple[int, ...] = ()
+    seconds: float = 0.0
+
+
+def exported_files(manifest: BundleManifest) -> tuple[ExportedFile, ...]:
+    """Every file of a bundle but the manifest, with its role."""
+    entries: list[tuple[str, FileEntry]] = [
+        (f"chunk {chunk.index}", file) for chunk in manifest.chunks for file in chunk.files
+    ]
+    entries += [
+        ("embedding", manifest.embedding),
+        ("rope table", manifest.rope),
+        ("tokenizer", manifest.tokenizer),
+    ]
+    if manifest.tokenizer.chat_template is not None:
+        entries.append(("chat template", manifest.tokenizer.chat_template))
+    entries.append(("runner configuration", manifest.runner_config))
+    return tuple(ExportedFile(entry.path, entry.size, entry.sha256, role) for role, entry in entries)

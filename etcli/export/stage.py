@@ -1,0 +1,311 @@
+"""The export stage: a checkpoint and a recipe become a bundle. Never imports torch; workers do."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import os
+import platform
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+import etcli
+from etcli.checkpoint.base import Checkpoint
+from etcli.checkpoint.opening import open_checkpoint
+from etcli.checkpoint.source import fetch, peek
+from etcli.common.errors import ExportError, InterruptedByUser
+from etcli.common.files import stamp
+from etcli.common.hashing import value_sha256
+from etcli.common.locks import exclusive
+from etcli.common.workspace import Workspace
+from etcli.export.assembly import Assembly, remove_leftovers, united_config
+from etcli.export.backends.base import Backend
+from etcli.export.backends.registry import backend_for
+from etcli.export.currency import bundle_stamp, current_bundle
+from etcli.export.inputs import chunk_key, inputs_sha256, tables_key, tensor_hashes
+from etcli.export.job import ChunkWork, Outcome, TablesWork
+from etcli.export.plan import BASE_MEMORY, ChunkPlan, ExportPlan, chosen_chunks, make_plan
+from etcli.export.pool import Pool, Task, fitting_jobs
+from etcli.export.result import ExportedFile, ExportOptions, ExportResult, exported_files
+from etcli.export.store import Store
+from etcli.manifests.bundle import BundleManifest
+from etcli.manifests.export_report import ChunkReport, ExportReport
+from etcli.manifests.model import ModelConfig
+from etcli.output.console import Console
+from etcli.recipe.fingerprint import export_fingerprint
+from etcli.recipe.loaded import LoadedRecipe
+from etcli.recipe.outdated import REPORT
+from etcli.recipe.resolved import write_resolved
+from etcli.tokenizer.base import Tokenizer
+from etcli.tokenizer.opening import open_tokenizer
+
+__all__ = ["ExportOptions", "ExportResult", "ExportedFile", "export"]
+
+TABLES = -1
+"""Where keys go by chunk index: the piece with embedding and rope table."""
+
+
+def export(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions, console: Console) -> ExportResult:
+    """Write the bundle of `loaded` into `workspace.bundle`, or find that it is current.
+
+    Raises:
+        RecipeError: a backend, precision or number of chunks that cannot be had.
+        UsageError: a chunk in `options.only_chunks` that there is none of.
+        CheckpointError: the source, its headers or its tokenizer are wrong.
+        ExportError: a worker failed or was killed, its result differs from eager, or there is no space.
+        InterruptedByUser: Ctrl-C. Workers have ended and finished chunks are kept, as after every failure; the old bundle stays as it was.
+    """
+    backend = backend_for(loaded)
+    if options.dry_run:
+        return _dry_run(loaded, workspace, options)
+    source = fetch(loaded, console)
+    wait = functools.partial(console.note, f"waiting for another export into {workspace.home}")
+    with exclusive(workspace.export_work / ".lock", on_wait=wait):
+        try:
+            return _Export(loaded, workspace, options, console, backend, source).run()
+        except KeyboardInterrupt:
+            raise InterruptedByUser(
+                "export was interrupted",
+                code="export.interrupted",
+                hint="Finished chunks are kept: run the same command to go on.",
+            ) from None
+
+
+def _dry_run(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions) -> ExportResult:
+    source = peek(loaded)
+    if source is None:
+        return ExportResult(None, workspace.bundle, dry_run=True)
+    found = None if options.force else current_bundle(loaded, source, workspace.bundle)
+    plan = make_plan(loaded, open_checkpoint(source).config)
+    chosen_chunks(plan, options.only_chunks)
+    return ExportResult(
+        None if found is None else found[0], workspace.bundle, current=found is not None, dry_run=True, plan=plan
+    )
+
+
+class _Export:
+    """One export, its steps in order in `run`."""
+
+    def __init__(
+        self,
+        loaded: LoadedRecipe,
+        workspace: Workspace,
+        options: ExportOptions,
+        console: Console,
+        backend: Backend,
+        source: Path,
+    ) -> None:
+        self.loaded, self.workspace, self.options, self.console = loaded, workspace, options, console
+        self.backend, self.source = backend, source
+        self.start, self.started = time.monotonic(), datetime.datetime.now(datetime.timezone.utc)
+        self.store = Store(workspace.export_work)
+
+    def run(self) -> ExportResult:
+        remove_leftovers(self.workspace)
+        self.store.clear_running()
+        if not self.options.force:
+            found = current_bundle(self.loaded, self.source, self.workspace.bundle)
+            if found is not None:
+                write_resolved(self.loaded, self.workspace.home / "bundle.recipe.yaml")
+                return self._result(found[0], found[1].chunks, None, current=True)
+        checkpoint = open_checkpoint(self.source)
+        tokenizer = open_tokenizer(self.source)
+        model = united_config(checkpoint.config, tokenizer)
+        plan = make_plan(self.loaded, model)
+        chosen = chosen_chunks(plan, self.options.only_chunks)
+        self._remarks(checkpoint, model, plan)
+        tensors = tensor_hashes(checkpoint, self.console)
+        keys = self._keys(plan, model, tensors)
+        fresh = self._make_pieces(plan, chosen, keys)
+        outcomes = {index: self.store.find(key) for index, key in keys.items()}
+        missing = tuple(index for index, outcome in outcomes.items() if outcome is None)
+        whole = {index: outcome for index, outcome in outcomes.items() if outcome is not None}
+        chunks = tuple(self._chunk_report(chunk, whole, fresh) for chunk in plan.chunks if chunk.index in whole)
+        if missing:
+            return ExportResult(
+                None,
+                self.workspace.bundle,
+                plan=plan,
+                chunks=chunks,
+                missing_chunks=tuple(index for index in missing if index != TABLES),
+                seconds=time.monotonic() - self.start,
+            )
+        manifest = self._assemble(plan, model, tokenizer, keys, whole, chunks, tensors, checkpoint.unused)
+        self.store.keep_only(set(keys.values()))
+        return self._result(manifest, chunks, plan, current=False)
+
+    def _remarks(self, checkpoint: Checkpoint, model: ModelConfig, plan: ExportPlan) -> None:
+        if checkpoint.unused:
+            names = ", ".join(checkpoint.unused[:3]) + (", ..." if len(checkpoint.unused) > 3 else "")
+            self.console.warn(
+                f"{len(checkpoint.unused)} tensors of the checkpoint are not used: {names}",
+                code="export.unused_tensors",
+            )
+        if plan.positions > model.context_length:
+            self.console.warn(
+                f"the cache of {plan.positions} positions is longer than the context of {model.context_length} "
+                "that the network was trained for",
+                code="export.long_cache",
+            )
+
+    def _keys(self, plan: ExportPlan, model: ModelConfig, tensors: Mapping[str, str]) -> dict[int, str]:
+        numbers = model.model_dump(mode="json", exclude={"bos_id", "stop_ids", "context_length"})
+        keys = {chunk.index: chunk_key(plan, chunk, numbers, tensors) for chunk in plan.chunks}
+        keys[TABLES] = tables_key(plan, numbers, tensors)
+        return keys
+
+    def _make_pieces(self, plan: ExportPlan, chosen: tuple[ChunkPlan, ...], keys: Mapping[int, str]) -> set[int]:
+        """Make what is not there yet; returns the indices of chunks made now."""
+        logs = self.workspace.export_work / "logs"
+        tasks = []
+        for chunk in chosen:
+            if self.options.force:
+                self.store.drop(keys[chunk.index])
+            if self.store.find(keys[chunk.index]) is None:
+                work = ChunkWork(
+                    index=chunk.index,
+                    first_layer=chunk.first_layer,
+                    layers=chunk.layers,
+                    head=chunk.head,
+                    methods=chunk.methods,
+                    backend=self.backend.name,
+                    tolerance=self.backend.precisions[plan.precision],
+                )
+                title = f"chunk {chunk.index}"
+                log = logs / f"chunk_{chunk.index}.log"
+                tasks.append(Task(keys[chunk.index], title, work, chunk.memory_bytes, log))
+        fresh = {task.work.index for task in tasks if isinstance(task.work, ChunkWork)}
+        if self.options.force and self.options.only_chunks is None:
+            self.store.drop(keys[TABLES])
+        if self.store.find(keys[TABLES]) is None:
+            tables = TablesWork(positions=plan.positions)
+            memory = BASE_MEMORY + 2 * plan.embedding_bytes
+            tasks.append(Task(keys[TABLES], "the embedding", tables, memory, logs / "tables.log"))
+        if tasks:
+            self._check_space(plan, fresh, tables=len(tasks) > len(fresh))
+            self._run(tasks, kept=len(chosen) - len(fresh))
+        return fresh
+
+    def _run(self, tasks: list[Task], *, kept: int) -> None:
+        fitting = fitting_jobs(tasks)
+        jobs = min(self.options.jobs or fitting, len(tasks))
+        largest = max(task.memory_bytes for task in tasks)
+        if jobs * largest > psutil.virtual_memory().available:
+            self.console.warn(
+                f"{jobs} workers may need {jobs * largest / 1e9:.1f} GB, "
+                f"{psutil.virtual_memory().available / 1e9:.1f} GB of memory are available",
+                code="export.memory",
+            )
+        made = sum(isinstance(task.work, ChunkWork) for task in tasks)
+        title = f"Exporting {made} chunks for {self.backend.name}, {jobs} at once"
+        title += f" ({kept} are finished)" if kept else ""
+        with self.console.step(title), self.console.progress("chunks and tables", len(tasks)) as advance:
+            pool = Pool(jobs, self.source, begin=self.store.begin, finished=self._finish, advance=advance)
+            pool.run(tasks)
+
+    def _finish(self, task: Task) -> None:
+        outcome = self.store.finish(task.key)
+        for method, calls in outcome.delegate_calls.items():
+            if self.backend.delegate is not None and calls != 1:
+                self.console.warn(
+                    f"{method} is {calls} delegate calls instead of one: it works, but slower", code="export.partitions"
+                )
+
+    def _check_space(self, plan: ExportPlan, fresh: set[int], *, tables: bool) -> None:
+        # a chunk's weights stand twice on the disk while they are written
+        needed = sum(2 * chunk.weights_bytes for chunk in plan.chunks if chunk.index in fresh)
+        needed += plan.embedding_bytes + plan.rope_bytes if tables else 0
+        free = shutil.disk_usage(self.workspace.export_work).free
+        if needed > free:
+            raise ExportError(
+                f"the export needs about {needed / 1e9:.1f} GB in {self.workspace.home}, {free / 1e9:.1f} GB are free",
+                code="export.no_space",
+                hint="Free some space, or put the workspace on another disk (--workspace).",
+            )
+
+    def _assemble(
+        self,
+        plan: ExportPlan,
+        model: ModelConfig,
+        tokenizer: Tokenizer,
+        keys: Mapping[int, str],
+        outcomes: Mapping[int, Outcome],
+        chunks: tuple[ChunkReport, ...],
+        tensors: Mapping[str, str],
+        unused: tuple[str, ...],
+    ) -> BundleManifest:
+        tensors_sha256 = value_sha256(dict(tensors))
+        assembly = Assembly(self.workspace)
+        try:
+            for chunk in plan.chunks:
+                piece = self.store.piece(keys[chunk.index])
+                assembly.place(piece, outcomes[chunk.index].files[0].path, chunk.file)
+            embedding, rope = outcomes[TABLES].files
+            for entry in (embedding, rope):
+                assembly.place(self.store.piece(keys[TABLES]), entry.path, entry.path)
+            manifest = assembly.manifest(
+                self.loaded,
+                plan,
+                model,
+                assembly.tokenizer(tokenizer),
+                {chunk.index: outcomes[chunk.index] for chunk in plan.chunks},
+                (embedding, rope),
+                inputs_sha256(export_fingerprint(self.loaded.recipe), tensors_sha256),
+            )
+            ExportReport(
+                etcli=etcli.__version__,
+                host=_host(),
+                source=self.loaded.recipe.model.source,
+                source_path=str(self.source),
+                source_stamp=stamp(self.source),
+                started=self.started.isoformat(timespec="seconds"),
+                seconds=round(time.monotonic() - self.start, 3),
+                chunks=chunks,
+                unused_tensors=unused,
+                tensors_sha256=tensors_sha256,
+                bundle_stamp=bundle_stamp(manifest, assembly.folder),
+            ).write(assembly.folder / REPORT)
+            assembly.replace()
+        finally:
+            assembly.discard()
+        write_resolved(self.loaded, self.workspace.home / "bundle.recipe.yaml")
+        return manifest
+
+    def _chunk_report(self, chunk: ChunkPlan, outcomes: Mapping[int, Outcome], fresh: set[int]) -> ChunkReport:
+        outcome = outcomes[chunk.index]
+        return ChunkReport(
+            index=chunk.index,
+            seconds=outcome.seconds,
+            peak_memory_bytes=outcome.peak_memory_bytes,
+            weights_bytes=outcome.weights_bytes,
+            max_abs_error=max(outcome.errors.values(), default=None),
+            reused=chunk.index not in fresh,
+            delegate_calls=outcome.delegate_calls,
+        )
+
+    def _result(
+        self, manifest: BundleManifest, chunks: tuple[ChunkReport, ...], plan: ExportPlan | None, *, current: bool
+    ) -> ExportResult:
+        return ExportResult(
+            manifest,
+            self.workspace.bundle,
+            current=current,
+            plan=plan,
+            files=exported_files(manifest),
+            chunks=chunks,
+            seconds=time.monotonic() - self.start,
+        )
+
+
+def _host() -> dict[str, object]:
+    return {
+        "system": platform.platform(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+    }
