@@ -101,6 +101,7 @@ def _save_small_tokenizer(folder: Path) -> None:
     inner.post_processor = tokenizers.processors.TemplateProcessing(
         single="<|begin|> $A", special_tokens=[("<|begin|>", 0)]
     )
-    saved = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<|begin|>", eos_token="<|end|>")
+    named = {"bos_token": "<|begin|>", "eos_token": "<|end|>"}
+    saved = PreTrainedTokenizerFast(tokenizer_object=inner, **named)
     saved.chat_template = CHAT_TEMPLATE
     saved.save_pretrained(folder)

@@ -112,7 +112,7 @@ class _Keys:
     def architecture(self) -> str | None:
         """One of `ARCHITECTURES`; None, with the problem noted, for anything that computes otherwise."""
         named = self.config.get("architectures")
-        name = named[0] if isinstance(named, list) and named else _BY_TYPE.get(str(self.config.get("model_type")))
+        name = str(named[0]) if isinstance(named, list) and named else _BY_TYPE.get(str(self.config.get("model_type")))
         if name not in ARCHITECTURES:
             self.refuse(f"the architecture {name or self.config.get('model_type') or 'is not named'}")
             return None
@@ -122,7 +122,7 @@ class _Keys:
             self.refuse(f"weights quantised by {method}")
         if self.config.get("hidden_act", "silu") != "silu":
             self.refuse(f"the activation {self.config['hidden_act']} (hidden_act)")
-        return str(name)
+        return name
 
     def positive(self, key: str, default: int | None = None) -> int:
         """A positive whole number; 0, with the problem noted, where there is none."""

