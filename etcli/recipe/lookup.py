@@ -67,7 +67,12 @@ def find_recipe(argument: str | None) -> RecipeFile:
     Raises:
         RecipeError: there is no such recipe.
     """
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        raise RecipeError(
+            "the current folder is gone", code="recipe.not_found", hint="Change to a folder that exists."
+        ) from None
     if argument is not None:
         return find_named(argument, here)
     configured = os.environ.get("ETCLI_RECIPE")

@@ -15,6 +15,8 @@ from etcli.recipe.scalars import OddScalar
 from etcli.recipe.schema import Recipe
 from etcli.recipe.written import Written, shorten
 
+MAX_PROBLEMS = 100
+
 _EXPECTED = {
     "string_type": "text",
     "int_type": "a whole number",
@@ -53,7 +55,11 @@ def validate(root: Written, problems: list[Problem]) -> tuple[Recipe | None, set
         return Recipe.model_validate(plain), bad
     except pydantic.ValidationError as error:
         details = error.errors(include_url=False)
-    for detail in details:
+    for number, detail in enumerate(details):
+        if number == MAX_PROBLEMS:
+            message = f"{len(details) - MAX_PROBLEMS} more keys are wrong"
+            problems.append(root.problem("recipe.too_many", message, "Is this file a recipe at all?"))
+            return None, bad
         problems.append(_problem(root, detail))
         bad.add(_dotted(detail["loc"]))
         if detail["type"] == "extra_forbidden":

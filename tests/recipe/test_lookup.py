@@ -118,3 +118,11 @@ def test_not_utf8_has_a_place(write):
 def test_a_byte_order_mark_is_no_problem(write, minimal):
     write(b"\xef\xbb\xbf" + minimal.encode())
     assert load("recipe.yaml").recipe.name == "tiny"
+
+
+def test_the_current_folder_is_gone(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert code_of(None).code == "recipe.not_found"

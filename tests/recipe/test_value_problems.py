@@ -231,3 +231,11 @@ def test_places_of_what_is_right(write):
     assert loaded.location("export.backend").line == 4
     assert loaded.location("run.prompt").file == path
     assert loaded.location("run.prompt").line is None
+
+
+def test_a_file_that_is_no_recipe_at_all_is_cut_short(problems_of):
+    problems = problems_of("".join(f"key{number}: 1\n" for number in range(3000)))
+    assert problems[-1].code == "recipe.unknown_key"
+    (rest,) = [problem for problem in problems if problem.code == "recipe.too_many"]
+    assert "more keys are wrong" in rest.message
+    assert len(problems) == 101
