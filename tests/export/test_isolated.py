@@ -153,6 +153,14 @@ def test_a_killed_parent_leaves_no_worker(run, tmp_path: Path) -> None:
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
 
 
-def test_errors_are_of_the_product(run) -> None:
-    with pytest.raises(EtcliError):
-        run("sys.exit(0)")
+def test_a_module_in_the_users_folder_is_not_taken_for_a_library(run, tmp_path: Path, monkeypatch) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "textwrap.py").write_text("raise SystemExit('taken')")
+    monkeypatch.chdir(folder)
+    assert run("import textwrap; return {'from': textwrap.__file__}")["from"] != str(folder / "textwrap.py")
+
+
+def test_an_end_without_a_result_is_a_failure_whatever_the_exit_status(run) -> None:
+    with pytest.raises(EtcliError, match="without a result"):
+        run("os._exit(0)")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from etcli.common.errors import CheckpointError, UsageError
-from etcli.export.reference import judge_tokens, run_reference
+from etcli.export import reference
+from etcli.export.reference import ReferenceResult, judge_tokens, run_reference
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.schema import Recipe
@@ -66,6 +69,27 @@ def test_a_missing_checkpoint_starts_no_process(tmp_path: Path, console: Console
         run_reference(
             recipe_for(tmp_path / "none.gguf"), prompt_ids=PROMPT, max_new_tokens=4, cache_length=64, console=console
         )
+
+
+@pytest.mark.parametrize(
+    ("held", "verbosity", "said"), [(False, 0, "read anew"), (True, 1, "in memory"), (True, 0, "")]
+)
+def test_how_the_weights_are_held_is_said(monkeypatch, capsys, tmp_path, held: bool, verbosity: int, said: str) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+
+    def instead(module: str, job: Mapping[str, Any], *, on_event: Any, **rest: Any) -> dict[str, Any]:
+        on_event({"event": "weights", "held": held, "bytes": 32_000_000_000})
+        on_event({"event": "token", "index": 0, "id": 7})
+        return {"tokens": [7], "stop_reason": "stop_id"}
+
+    monkeypatch.setattr(reference, "run_isolated", instead)
+    console = Console(verbosity=verbosity)
+    loaded = recipe_for(tmp_path / "model.gguf")
+    result = run_reference(loaded, prompt_ids=[1], max_new_tokens=4, cache_length=8, console=console)
+    assert result == ReferenceResult((7,), "stop_id")
+    notes = capsys.readouterr().err
+    assert "1/4" in notes
+    assert (said in notes and "32.0 GB" in notes) if said else ("GB" not in notes)
 
 
 def test_the_parent_never_imports_torch() -> None:

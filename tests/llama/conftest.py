@@ -108,3 +108,9 @@ def rope_config(parameters: Mapping[str, Any]) -> RopeConfig:
 def _network_fixture() -> Callable[..., tuple[LlamaForCausalLM, MemoryCheckpoint]]:
     """`network(seed=, rope=, **LlamaConfig options)` gives a random transformers model and a checkpoint of the same weights."""
     return _network
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    """Networks this small gain nothing from more, and threads that wait for one another slow a busy machine down."""
+    torch.set_num_threads(1)

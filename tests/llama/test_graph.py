@@ -44,12 +44,17 @@ def lowered(chunk: Chunk, layers: int, partitioner):
 
 CASES = {
     "grouped_body": ({}, 2, False),
-    "multi_query_head_with_biases": (
-        {"num_key_value_heads": 1, "head_dim": 24, "attention_bias": True, "mlp_bias": True},
+    "multi_query_tied_head_with_biases": (
+        {
+            "num_key_value_heads": 1,
+            "head_dim": 24,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "tie_word_embeddings": True,
+        },
         1,
         True,
     ),
-    "multi_head_tied_head": ({"num_key_value_heads": 4, "tie_word_embeddings": True}, 1, True),
 }
 
 
