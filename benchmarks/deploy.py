@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness import Row, arguments, compare, publish
+from private_adb import private_device
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 
-import samples
-from private_adb import private_server, virtual_device
+import samples  # the tests' made-up bundles and builds
 
 from etcli.common.workspace import Workspace
 from etcli.deploy.stage import DeployOptions, DeployResult, deploy
@@ -126,7 +126,7 @@ def prepared(megabytes: int) -> Iterator[Bench]:
     """Everything set up, and taken down at the end."""
     with tempfile.TemporaryDirectory(prefix="etcli-bench-") as scratch:
         home = Path(scratch)
-        with private_server(home / "cache") as server, virtual_device(server, "x86_64", name="bench") as device:
+        with private_device(home / "cache", "x86_64") as (server, device):
             proxy = CountingProxy(int(device.serial.rpartition(":")[2]))
             address = f"127.0.0.1:{proxy.port}"
             server.forget(device.serial)

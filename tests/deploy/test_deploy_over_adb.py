@@ -11,30 +11,18 @@ from pathlib import Path
 
 import pytest
 import samples
-from private_adb import private_server, virtual_device
+from device_fixtures import MakeDevice, stock_adb
 
 from etcli.common.errors import DeployError, ExitCode, InterruptedByUser
 from etcli.common.workspace import Workspace
 from etcli.deploy.clean import clean
 from etcli.deploy.stage import DeployOptions, DeployResult, deploy
 from etcli.device.adb import AdbDevice
-from etcli.device.server import AdbServer, adb_program
+from etcli.device.server import AdbServer
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 
 FOLDER = "/data/local/tmp/etcli/tiny"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdbServer]:
-    with private_server(tmp_path_factory.mktemp("cache")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def device(server: AdbServer) -> Iterator[AdbDevice]:
-    with virtual_device(server, "x86_64", name="deploy-tests") as device:
-        yield device
 
 
 class Scene:
@@ -55,18 +43,19 @@ class Scene:
 
     def adb(self, *words: str) -> str:
         """What `adb -s SERIAL WORDS` prints."""
-        command = [adb_program(), "-P", str(self.server.port), "-s", self.device.serial, *words]
+        command = [stock_adb(), "-P", str(self.server.port), "-s", self.device.serial, *words]
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
     def inodes(self) -> dict[str, str]:
         """Inode and change time of every file and folder of the deployment: a write of any kind changes them."""
-        listing = self.adb("shell", f"find {FOLDER} -exec stat -c '%n|%i %Y %Z' {{}} +")
+        listing = self.adb("shell", f"find {FOLDER} -exec stat -c '%n|%i %y %z' {{}} +")
         return dict(line.split("|", 1) for line in listing.splitlines())
 
 
 @pytest.fixture
-def scene(tmp_path: Path, server: AdbServer, device: AdbDevice) -> Iterator[Scene]:
-    yield Scene(tmp_path, server, device)
+def scene(tmp_path: Path, adb_server: AdbServer, virtual_device: MakeDevice) -> Iterator[Scene]:
+    device = virtual_device("x86_64")
+    yield Scene(tmp_path, adb_server, device)
     device.shell(["rm", "-rf", "/data/local/tmp/etcli", "/data/local/tmp/victim"])
 
 
@@ -204,24 +193,25 @@ def test_clean_leaves_nothing(scene: Scene) -> None:
     assert clean(scene.loaded, scene.device, Console(verbosity=-1)) == 0
 
 
-def test_full_device(tmp_path: Path, server: AdbServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = 4 << 20
-    with virtual_device(server, "x86_64", name="small-device", data_limit=limit) as device:
-        scene = Scene(tmp_path, server, device)
-        samples.make_bundle(scene.loaded, scene.workspace, weights=b"12345678" * (3 << 17))
-        with pytest.raises(DeployError) as caught:
-            scene.deploy()
-        assert caught.value.problems[0].code == "deploy.no_space"
-        assert "6.3 MB and 5 % to spare" in caught.value.problems[0].message
-        assert device.stat(FOLDER) is None, "nothing was begun"
-        # A device that promises more than it has fills up in the middle of a file.
-        with monkeypatch.context() as patch:
-            patch.setattr(AdbDevice, "free_bytes", lambda *_: 1 << 40)
-            with pytest.raises(DeployError, match="No space left on device"):
-                scene.deploy()
-        files = scene.adb("shell", f"find {FOLDER} -type f").split()
-        assert f"{FOLDER}/.etcli-manifest.json" not in files
-        assert not [path for path in files if ".part" in path]
-        samples.make_bundle(scene.loaded, scene.workspace)
+def test_full_device(
+    tmp_path: Path, adb_server: AdbServer, virtual_device: MakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = virtual_device("x86_64", data_limit=4 << 20)
+    scene = Scene(tmp_path, adb_server, device)
+    samples.make_bundle(scene.loaded, scene.workspace, weights=b"12345678" * (3 << 17))
+    with pytest.raises(DeployError) as caught:
         scene.deploy()
-        assert scene.deploy().current
+    assert caught.value.problems[0].code == "deploy.no_space"
+    assert "6.3 MB and 5 % to spare" in caught.value.problems[0].message
+    assert device.stat(FOLDER) is None, "nothing was begun"
+    # A device that promises more than it has fills up in the middle of a file.
+    with monkeypatch.context() as patch:
+        patch.setattr(AdbDevice, "free_bytes", lambda *_: 1 << 40)
+        with pytest.raises(DeployError, match="No space left on device"):
+            scene.deploy()
+    files = scene.adb("shell", f"find {FOLDER} -type f").split()
+    assert f"{FOLDER}/.etcli-manifest.json" not in files
+    assert not [path for path in files if ".part" in path]
+    samples.make_bundle(scene.loaded, scene.workspace)
+    scene.deploy()
+    assert scene.deploy().current

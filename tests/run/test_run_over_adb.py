@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import samples
-from private_adb import private_server, virtual_device
+from device_fixtures import MakeDevice
 
 from etcli.common.errors import InterruptedByUser, RunError
 from etcli.common.workspace import Workspace
@@ -26,13 +26,11 @@ from etcli.run.stage import RunOptions, run
 RunScript = Callable[..., RunRecord]
 
 
-@pytest.fixture(scope="module")
-def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdbDevice]:
-    with (
-        private_server(tmp_path_factory.mktemp("cache")) as server,
-        virtual_device(server, "x86_64", name="run-tests") as device,
-    ):
-        yield device
+@pytest.fixture
+def device(virtual_device: MakeDevice) -> Iterator[AdbDevice]:
+    device = virtual_device("x86_64")
+    yield device
+    device.shell(["rm", "-rf", "/data/local/tmp/etcli"])
 
 
 @pytest.fixture
