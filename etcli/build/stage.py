@@ -17,7 +17,7 @@ from etcli.build.render import BINARY_DIR, BUILD_TYPE, Toolset, render_project
 from etcli.build.sources import RunnerSources, read_sources
 from etcli.build.tree import CONFIGURED, Tree, cache_value
 from etcli.common.assets import asset_dir
-from etcli.common.errors import EtcliError, Problems, ToolError, UsageError
+from etcli.common.errors import BuildError, EtcliError, Problems, ToolError, UsageError
 from etcli.common.files import remove_tree, write_if_changed
 from etcli.common.hashing import file_sha256, value_sha256
 from etcli.common.locks import exclusive
@@ -93,12 +93,20 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
 
     if options.dry_run:
         return _planned(folder, inputs, options)
-    with exclusive(folder.parent / f".{target.name}.lock", on_wait=waiting):
-        planned = _planned(folder, inputs, options)
-        if planned.current:
-            console.note(f"build for {target.name}: current")
-            return planned
-        return _build(loaded, folder, inputs, options, planned.plan, console)
+    try:
+        with exclusive(folder.parent / f".{target.name}.lock", on_wait=waiting):
+            planned = _planned(folder, inputs, options)
+            if planned.current:
+                console.note(f"build for {target.name}: current")
+                return planned
+            return _build(loaded, folder, inputs, options, planned.plan, console)
+    except OSError as error:
+        raise BuildError(
+            f"cannot write the build in {folder}: {error.strerror or error}",
+            code="build.files",
+            hint="Free some space there, or make it writable, or name another place with --workspace.",
+            file=error.filename,
+        ) from error
 
 
 def _target(name: str) -> Target:

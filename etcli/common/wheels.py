@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -47,7 +48,12 @@ def download_wheel(
         argv += ["--platform", platform]
     if python_version is not None:
         argv += ["--python-version", python_version]
-    done = run([*argv, "--", requirement], timeout=_SECONDS)
+    try:
+        done = run([*argv, "--", requirement], timeout=_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise error(
+            f"pip did not fetch {what} within an hour", code="wheel.download", hint="Check the network, then try again."
+        ) from None
     if not done.ok:
         if "No module named pip" in done.stderr:
             raise error(

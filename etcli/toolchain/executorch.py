@@ -104,24 +104,31 @@ def wheel_for(target: Target, console: Console | None = None) -> ExecutorchPacka
         if console is not None:
             console.note(f"waiting for another process that fetches ExecuTorch {host.release} for {platform}")
 
-    with exclusive(folder.with_name(f"{folder.name}.lock"), on_wait=waiting):
-        if folder.exists():
-            try:
-                return _for_target(folder, host, target, platform)
-            except ToolError as error:
+    try:
+        with exclusive(folder.with_name(f"{folder.name}.lock"), on_wait=waiting):
+            if folder.exists():
+                try:
+                    return _for_target(folder, host, target, platform)
+                except ToolError as error:
+                    if console is not None:
+                        console.note(f"fetching ExecuTorch for {platform} again: {error}")
+                    remove_tree(folder)
+            with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as text:
+                temporary = Path(text)
                 if console is not None:
-                    console.note(f"fetching ExecuTorch for {platform} again: {error}")
-                remove_tree(folder)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as text:
-            temporary = Path(text)
-            if console is not None:
-                console.note(f"fetching ExecuTorch {host.release} for {platform} with pip")
-            version = f"{sys.version_info.major}.{sys.version_info.minor}"
-            requirement = f"executorch=={host.release}"
-            wheel = download_wheel(requirement, temporary / "wheel", platform=platform, python_version=version)
-            _unpack(wheel, temporary / "package")
-            _for_target(temporary / "package", host, target, platform)
-            (temporary / "package").rename(folder)
+                    console.note(f"fetching ExecuTorch {host.release} for {platform} with pip")
+                version = f"{sys.version_info.major}.{sys.version_info.minor}"
+                requirement = f"executorch=={host.release}"
+                wheel = download_wheel(requirement, temporary / "wheel", platform=platform, python_version=version)
+                _unpack(wheel, temporary / "package")
+                _for_target(temporary / "package", host, target, platform)
+                (temporary / "package").rename(folder)
+    except OSError as error:
+        raise ToolError(
+            f"cannot keep ExecuTorch for {platform} in {folder.parent}: {error.strerror or error}",
+            code="executorch.cache",
+            hint="Free some space there, make it writable, or set ETCLI_CACHE_DIR to another folder.",
+        ) from error
     return _for_target(folder, host, target, platform)
 
 

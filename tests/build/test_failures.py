@@ -167,6 +167,16 @@ def test_offline_without_the_wheel_says_what_to_do(
     assert [problem.code for problem in caught.value.problems] == ["wheel.offline"]
 
 
+def test_a_place_that_cannot_be_written_is_named(builder: Builder, tmp_path: Path) -> None:
+    (tmp_path / "ws").write_text("a file, where the workspace should be")
+    with pytest.raises(BuildError) as caught:
+        builder(configure_only=True)
+    [problem] = caught.value.problems
+    assert problem.code == "build.files"
+    assert str(tmp_path / "ws") in problem.message
+    assert "--workspace" in (problem.hint or "")
+
+
 def test_errors_are_cut_out_of_a_log() -> None:
     compiler = [
         "[1/3] Building CXX object a.o",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,6 +113,27 @@ def test_a_changed_compiler_rebuilds_from_nothing_and_says_why(
     done = builder(configure_only=True)
     assert done.plan == plan[:2]
     assert str(wrapper) in (done.folder / "cmake-build" / "CMakeCache.txt").read_text()
+
+
+def test_a_moved_workspace_is_built_from_nothing(builder: Builder, tmp_path: Path) -> None:
+    home = tmp_path / "ws" / "small"
+    builder(configure_only=True)
+    moved = home / "build" / "linux-aarch64"
+    (home / "build" / "host").rename(moved)
+    plan = builder("linux-aarch64", dry_run=True).plan
+    assert plan[0].startswith("remove the build tree: ")
+    assert f"build folder changed from {home / 'build' / 'host'} to {moved}" in plan[0]
+
+
+def test_two_builds_at_once_give_one(builder: Builder) -> None:
+    found: list[BuildResult] = []
+    threads = [threading.Thread(target=lambda: found.append(builder())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(result.current for result in found) == [False, True]
+    assert found[0].manifest == found[1].manifest
 
 
 def test_a_tree_of_another_build_type_is_not_used(builder: Builder) -> None:
