@@ -1,0 +1,193 @@
+"""`smoke` as the conductor: order, what counts as current, how each kind of failure ends, the report for CI. The stages stand in."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import samples
+from local_device import LocalDevice
+
+from etcli.common.errors import DeviceError, ExitCode, ExportError, MismatchError, RunError
+from etcli.common.workspace import Workspace
+from etcli.manifests.run_record import DeviceFacts
+from etcli.output.console import Console
+from etcli.verbs import smoke as module
+from etcli.verbs.comparison import first_difference
+from etcli.verbs.smoke import SmokeOptions, SmokeResult, choose_device, smoke
+
+STAGES = ["device", "export", "build", "deploy", "run", "compare"]
+
+
+class Scene:
+    """A workspace whose export and build stand in by made-up files, and a local folder as the device; deploy and run are real."""
+
+    def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.loaded = samples.make_recipe(home, run={"prompt": "Hello world", "chat": False, "max_new_tokens": 8})
+        self.workspace = Workspace(home / "work", "tiny")
+        self.device = LocalDevice(home / "device")
+        self.calls: list[str] = []
+        self.tokens = [5, 6, samples.STOP_ID]
+        self.reference = (5, 6, samples.STOP_ID)
+        self.current = False
+        self.fail: Exception | None = None
+        monkeypatch.setattr(module, "select_device", lambda **_: self.device)
+        monkeypatch.setattr(module, "export", self._export)
+        monkeypatch.setattr(module, "build", self._build)
+        monkeypatch.setattr(module, "run_reference", self._reference)
+
+    def _export(self, *_: Any) -> SimpleNamespace:
+        self.calls.append("export")
+        if self.fail is not None:
+            raise self.fail
+        return SimpleNamespace(manifest=samples.make_bundle(self.loaded, self.workspace), current=self.current)
+
+    def _build(self, loaded: Any, workspace: Any, options: Any, console: Any) -> SimpleNamespace:
+        self.calls.append(f"build {options.target}")
+        samples.make_build(loaded, workspace, runner=samples.script(samples.answer_lines(self.tokens)))
+        return SimpleNamespace(current=self.current)
+
+    def _reference(self, loaded: Any, **values: Any) -> SimpleNamespace:
+        self.calls.append(f"reference {values['prompt_ids']} {values['max_new_tokens']} {values['cache_length']}")
+        return SimpleNamespace(tokens=self.reference)
+
+    def smoke(self, **options: Any) -> SmokeResult:
+        return smoke(self.loaded, self.workspace, SmokeOptions(**options), Console(verbosity=-1))
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(tmp_path, monkeypatch)
+
+
+def outcomes(path: Path) -> dict[str, str]:
+    """Outcome of every suite of a JUnit report."""
+    found = {}
+    for suite in ET.parse(path).getroot():
+        (case,) = suite
+        kinds = [child.tag for child in case if child.tag in ("failure", "skipped")]
+        found[suite.attrib["name"]] = kinds[0] if kinds else "passed"
+    return found
+
+
+def test_stages_in_order_and_tokens_compared(scene: Scene, tmp_path: Path) -> None:
+    result = scene.smoke(junit=tmp_path / "out.xml")
+    assert scene.calls == ["export", "build host", "reference (3, 4) 8 16"]
+    assert result.tokens == result.reference_tokens == (5, 6, samples.STOP_ID)
+    assert result.matches
+    assert result.first_difference is None
+    assert [stage.name for stage in result.stages] == STAGES
+    assert {stage.outcome for stage in result.stages} == {"passed"}
+    assert not any(stage.current for stage in result.stages)
+    assert result.sent_bytes > 0
+    assert outcomes(tmp_path / "out.xml") == dict.fromkeys(STAGES, "passed")
+
+
+def test_current_stages_are_said_to_be_and_run_and_comparison_never_are(scene: Scene) -> None:
+    scene.smoke()
+    scene.current = True
+    result = scene.smoke()
+    current = {stage.name for stage in result.stages if stage.current}
+    assert current == {"export", "build", "deploy"}
+    assert result.sent_bytes == 0
+    assert sum(call.startswith("reference") for call in scene.calls) == 2
+    assert len(list(scene.workspace.runs.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ((5, 7, 2), "token 1: the device gave 6 ('is'), the reference 7 ('nice')"),
+        ((5, 6, 8, 2), "token 2: the device gave 2 (''), the reference 8 ('.')"),
+        ((5, 6), "token 2: the device gave 2 (''), the reference nothing more"),
+        ((5, 6, 2, 9), "token 3: the device gave nothing more, the reference 9 ('capital')"),
+    ],
+)
+def test_first_difference_is_told(scene: Scene, tmp_path: Path, reference: tuple[int, ...], message: str) -> None:
+    scene.reference = reference
+    with pytest.raises(MismatchError) as caught:
+        scene.smoke(junit=tmp_path / "out.xml")
+    assert caught.value.exit == ExitCode.MISMATCH
+    assert message in caught.value.problems[0].message
+    result = caught.value.etcli_result  # type: ignore[attr-defined]
+    assert isinstance(result, SmokeResult)
+    assert not result.matches
+    assert result.reference_tokens == reference
+    assert result.stages[-1].outcome == "failed"
+    assert outcomes(tmp_path / "out.xml") == {**dict.fromkeys(STAGES, "passed"), "compare": "failure"}
+
+
+def test_failed_stage_leaves_the_later_ones_skipped(scene: Scene, tmp_path: Path) -> None:
+    scene.fail = ExportError("worker killed", code="export.killed")
+    with pytest.raises(ExportError):
+        scene.smoke(junit=tmp_path / "out.xml")
+    assert outcomes(tmp_path / "out.xml") == {
+        "device": "passed",
+        "export": "failure",
+        "build": "skipped",
+        "deploy": "skipped",
+        "run": "skipped",
+        "compare": "skipped",
+    }
+    assert "worker killed" in (tmp_path / "out.xml").read_text()
+
+
+def test_run_that_was_cut_short_is_not_compared(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = module.run
+    monkeypatch.setattr(module, "run", lambda *values: real(*values).model_copy(update={"stop_reason": "timeout"}))
+    with pytest.raises(RunError, match=r"run\.timeout_s"):
+        scene.smoke(junit=tmp_path / "out.xml")
+    assert outcomes(tmp_path / "out.xml")["run"] == "failure"
+    assert not any(call.startswith("reference") for call in scene.calls)
+
+
+def test_target_of_another_device_is_refused_before_the_export(scene: Scene) -> None:
+    with pytest.raises(Exception, match="linux-aarch64 does not fit local-1"):
+        scene.smoke(target="linux-aarch64")
+    assert scene.calls == []
+
+
+def nothing_connected(**values: Any) -> LocalDevice:
+    if values["virtual"] is None:
+        raise DeviceError("no device is connected", code="device.none")
+    return SimpleNamespace(serial=values["virtual"])  # type: ignore[return-value]
+
+
+def test_virtual_device_is_taken_only_where_none_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(verbosity=-1)
+    monkeypatch.setattr(module, "select_device", nothing_connected)
+    assert choose_device(SmokeOptions(), console).serial == "virtual"
+    for options in (SmokeOptions(require_device=True), SmokeOptions(serial="phone")):
+        with pytest.raises(DeviceError) as caught:
+            choose_device(options, console)
+        assert caught.value.problems[0].code == "device.none"
+
+    def several(**_: Any) -> LocalDevice:
+        raise DeviceError("2 devices are connected", code="device.several")
+
+    monkeypatch.setattr(module, "select_device", several)
+    with pytest.raises(DeviceError, match="2 devices"):
+        choose_device(SmokeOptions(), console)
+
+
+def test_required_device_must_be_physical(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DeviceError, match="local-1 is emulated") as caught:
+        scene.smoke(require_device=True)
+    assert caught.value.exit == ExitCode.DEVICE
+    with pytest.raises(DeviceError, match="a virtual device was asked for"):
+        scene.smoke(require_device=True, virtual="virtual")
+    facts = DeviceFacts(serial="p", model="Phone", soc="", abi="x86_64", os="Android", emulated=False)
+    monkeypatch.setattr(LocalDevice, "facts", lambda _: facts)
+    assert scene.smoke(require_device=True).matches
+
+
+def test_equal_tokens_have_no_difference() -> None:
+    tokenizer: Any = SimpleNamespace(decode=lambda ids: str(ids))
+    assert first_difference([], [], tokenizer) is None
+    assert first_difference([1, 2], (1, 2), tokenizer) is None
+    difference = first_difference([1], [], tokenizer)
+    assert difference is not None
+    assert (difference.index, difference.device_id, difference.reference_id) == (0, 1, None)
