@@ -83,8 +83,14 @@ class AdbServer:
         try:
             done = process.run([program, "-P", str(self.port), "start-server"], env=environment, timeout=_START_SECONDS)
             complaint = (done.stderr or done.stdout).strip()
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except subprocess.TimeoutExpired as error:
             complaint = str(error)
+        except OSError as error:
+            raise ToolError(
+                f"{program} cannot be started: {error.strerror}",
+                code="adb.missing",
+                hint="Install adb (apt-get install adb), or unset ADBUTILS_ADB_PATH to use the one that came with adbutils.",
+            ) from None
         until = time.monotonic() + _START_SECONDS / 3
         while not self._answers():
             if time.monotonic() > until:

@@ -182,12 +182,8 @@ def test_a_flood_without_waiting_is_cut_off(peer) -> None:
     other.greet()
     opened = other.open(b"exec:sleep 60")
     block = Packet(WRTE, 1, opened.arg0, bytes(MAX_PAYLOAD)).pack()
-    with pytest.raises((ConnectionError, TimeoutError)):
-        for _ in range(64):
-            other.send(block)
-        while other.read(1 << 16):
-            pass
-        raise ConnectionError
+    with pytest.raises(ConnectionError):
+        _send_all(other, [block] * 64)
 
 
 def test_too_many_streams_are_refused(peer) -> None:
@@ -196,6 +192,11 @@ def test_too_many_streams_are_refused(peer) -> None:
     commands = [other.open(b"sync:", local=number).command for number in range(1, 300)]
     assert commands.count(OKAY) == 256
     assert commands[-1] == CLSE
+
+
+def _send_all(other: Peer, messages: list[bytes]) -> None:
+    for message in messages:
+        other.send(message)
 
 
 def _request(name: bytes, argument: bytes) -> bytes:

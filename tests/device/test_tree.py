@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,9 +58,8 @@ def test_links_resolve_below_the_root(tree: Tree, root: Path, target: str) -> No
 def test_nothing_outside_is_reached(tree: Tree, root: Path, tmp_path: Path, path: str) -> None:
     (root / "data/up").symlink_to("../..")
     (root / "data/absolute").symlink_to(tmp_path / "outside")
-    with pytest.raises(OSError) as caught:
+    with pytest.raises(FileNotFoundError):
         tree.open_read(path)
-    assert caught.value.errno == errno.ENOENT
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,8 @@ def test_nothing_outside_is_reached(tree: Tree, root: Path, tmp_path: Path, path
 def test_errors_are_the_devices(tree: Tree, root: Path, path: str, number: int) -> None:
     (root / "data/loop").symlink_to("loop")
     os.mkfifo(root / "data/pipe")
-    with pytest.raises(OSError) as caught:
+    with pytest.raises(OSError, match=re.escape(os.strerror(number))):
         tree.open_read(path)
-    assert caught.value.errno == number
 
 
 def test_create_makes_folders_and_replaces_files(tree: Tree, root: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from etcli.common.errors import DeviceError, ToolError, UsageError
@@ -85,14 +87,10 @@ def test_stop_with_remove_leaves_nothing(devices: AdbServer) -> None:
 
 
 def test_a_busy_port_is_avoided(devices: AdbServer) -> None:
-    import socket
-
     first = virtual.start("x86_64")
     virtual.stop("virtual-x86_64")
     assert first.running is not None
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", first.running.port))
-        taken.listen()
+    with socket.create_server(("127.0.0.1", first.running.port)):
         second = virtual.start("x86_64")
     assert second.serial != first.serial
     assert _shell(second, devices, "echo", "alive") == "alive\n"
@@ -116,7 +114,7 @@ def test_a_killed_daemon_takes_its_programs_along_and_is_replaced(devices: AdbSe
     assert device.running is not None
     with AdbDevice(devices, device.serial).open(["sh", "-c", "echo go; exec sleep 6291"]) as stream:
         assert next(stream.lines()) == "go"
-        assert _host_processes("6291")
+        _wait(lambda: _host_processes("6291"))
         os.kill(device.running.pid, signal.SIGKILL)
         _wait(lambda: not _host_processes("6291"))
     assert [known.running for known in virtual.list_devices()] == [None]
@@ -128,7 +126,9 @@ def test_a_killed_daemon_takes_its_programs_along_and_is_replaced(devices: AdbSe
 
 def test_when_the_devices_init_dies_the_daemon_says_so(devices: AdbServer) -> None:
     device = virtual.start("x86_64")
-    (init,) = (pid for pid in _host_processes("/system/bin/init") if _parent_command(pid).startswith("bwrap"))
+    assert device.running is not None
+    below = {process.pid for process in psutil.Process(device.running.pid).children(recursive=True)}
+    (init,) = below.intersection(_host_processes("/system/bin/init")) - {_bubblewrap(below)}
     os.kill(init, signal.SIGKILL)
     _wait(lambda: virtual.list_devices()[0].running is None)
     assert "the device is gone" in device.folder.log.read_text()
@@ -269,9 +269,8 @@ def _host_processes(word: str) -> list[int]:
     return found
 
 
-def _parent_command(pid: int) -> str:
-    parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
-    return Path(f"/proc/{parent}/comm").read_text()
+def _bubblewrap(pids: set[int]) -> int | None:
+    return next((pid for pid in pids if Path(f"/proc/{pid}/comm").read_text() == "bwrap\n"), None)
 
 
 def _wait(condition) -> None:
