@@ -58,6 +58,11 @@ class AdbServer:
             )
         return cls(host, int(text))
 
+    @property
+    def local(self) -> bool:
+        """Whether it runs on this machine."""
+        return self.host in _LOOPBACK
+
     @functools.cached_property
     def client(self) -> adbutils.AdbClient:
         """adbutils' client of this server."""
@@ -72,7 +77,7 @@ class AdbServer:
         """
         if self._answers():
             return
-        if self.host not in _LOOPBACK:
+        if not self.local:
             raise DeviceError(
                 f"no adb server answers at {self.host}:{self.port}",
                 code="device.adb_server",

@@ -233,6 +233,11 @@ def test_settings_that_cannot_be(devices: AdbServer, arch: str, props: dict[str,
     assert virtual.list_devices() == []
 
 
+def test_a_server_on_another_machine_cannot_reach_it(devices: AdbServer) -> None:
+    with pytest.raises(DeviceError, match="this machine only"):
+        virtual.start("x86_64", server=AdbServer("192.0.2.1", 5037))  # reserved for documentation
+
+
 def test_an_unknown_name(devices: AdbServer) -> None:
     with pytest.raises(DeviceError, match="no virtual device nothing"):
         virtual.stop("nothing")

@@ -152,6 +152,12 @@ def _up(
     spec: VirtualSpec, folder: DeviceFolder, running: Running | None, server: AdbServer | None, console: Console | None
 ) -> VirtualDevice:
     server = server or AdbServer.from_environment()
+    if not server.local:
+        raise DeviceError(
+            f"the adb server at {server.host} cannot reach a virtual device, which listens on this machine only",
+            code="virtual_device.remote_server",
+            hint="Unset ANDROID_ADB_SERVER_HOST to use an adb server on this machine.",
+        )
     server.ensure_running()
     if running is None:
         check_host(spec)
