@@ -14,7 +14,7 @@ _COMPILER = re.compile(
     r"(?::\s(?:fatal )?error:\s)|undefined reference to|cannot find -l|\bld(?:\.\w+)?: |multiple definition of"
     r"|No space left on device|Killed|internal compiler error|^ninja: error:|virtual memory exhausted"
 )
-_NOISE = re.compile(r"collect2: error: ld returned|^ninja: build stopped|In function `")
+_NOISE = re.compile(r": warning: |collect2: error: ld returned|^ninja: build stopped|In function `")
 
 
 def configure_errors(log: Sequence[str]) -> list[str]:

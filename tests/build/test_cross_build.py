@@ -7,15 +7,15 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from etcli.build.stage import BuildOptions, BuildResult, build
+from etcli.common.assets import asset_dir
 from etcli.common.workspace import Workspace
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.tables.targets import load_targets
 from etcli.toolchain import cmake, ninja, qemu
 from etcli.toolchain.elf import read_elf
+from etcli.toolchain.executorch import wheel_for
 
 Builder = Callable[..., BuildResult]
 Recipes = Callable[..., LoadedRecipe]
@@ -46,6 +46,14 @@ def test_the_runner_for_aarch64(make_recipe: Recipes, tmp_path: Path) -> None:
     assert version.returncode == 0
     assert "1.5.1" in version.stdout
 
+    # Only machine.cmake holds paths of this machine.
+    paths = [str(tmp_path), str(asset_dir("native")), str(wheel_for(TARGET).root), str(ninja.find())]
+    machine = (result.folder / "machine.cmake").read_text()
+    assert all(path in machine for path in paths[1:])
+    for name in ("CMakeLists.txt", "CMakePresets.json", "toolchain.cmake"):
+        text = (result.folder / name).read_text()
+        assert not [path for path in paths if path in text], name
+
 
 def test_the_project_works_without_etcli(builder: Builder, tmp_path: Path) -> None:
     rendered = builder("linux-aarch64", configure_only=True).folder
@@ -72,20 +80,10 @@ def test_the_project_works_without_etcli(builder: Builder, tmp_path: Path) -> No
     assert "aten::add.out" in emulated(project / "out" / "list_kernels").stdout.split()
     assert emulated(project / "out" / "list_backends").stdout.split() == ["XnnpackBackend"]
 
-
-def test_the_project_names_what_another_machine_has_to_give(builder: Builder, tmp_path: Path) -> None:
-    rendered = builder("linux-aarch64", configure_only=True).folder
-    (rendered / "machine.cmake").unlink()
-    shutil.rmtree(rendered / "cmake-build")
+    # Without machine.cmake it says what another machine has to give.
+    (project / "machine.cmake").unlink()
+    shutil.rmtree(project / "cmake-build")
     argv = [cmake.find(), "--preset", "linux-aarch64", f"-DCMAKE_MAKE_PROGRAM={ninja.find()}"]
-    done = subprocess.run(argv, cwd=rendered, capture_output=True, text=True)
+    done = subprocess.run(argv, cwd=project, capture_output=True, text=True)
     assert done.returncode != 0
     assert "executorch_DIR names no folder" in " ".join(done.stderr.split())
-
-
-@pytest.mark.parametrize("name", ["CMakeLists.txt", "CMakePresets.json", "toolchain.cmake"])
-def test_only_the_machine_file_holds_paths_of_this_machine(builder: Builder, tmp_path: Path, name: str) -> None:
-    folder = builder("linux-aarch64", configure_only=True).folder
-    text = (folder / name).read_text()
-    assert str(tmp_path) not in text
-    assert str(Path.home()) not in text.replace("${CMAKE_CURRENT_SOURCE_DIR}", "")

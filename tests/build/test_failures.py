@@ -185,6 +185,7 @@ def test_errors_are_cut_out_of_a_log() -> None:
         "a.cpp:3:1: error: 'x' does not name a type",
         "    3 | x",
         "a.cpp:9:2: warning: unused",
+        "/usr/bin/ld: warning: x.o: missing .note.GNU-stack section",
         "a.cpp:3:1: error: 'x' does not name a type",
         "ninja: build stopped: subcommand failed.",
     ]

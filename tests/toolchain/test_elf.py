@@ -88,7 +88,7 @@ def test_a_missing_file_and_an_object_file(tmp_path: Path) -> None:
         read_elf(subject)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_damage_is_an_error_or_an_answer(tmp_path: Path, data: st.DataObject) -> None:
     sound = tmp_path / "sound"
