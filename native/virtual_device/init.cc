@@ -105,7 +105,7 @@ Command* free_slot() {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  signal(SIGPIPE, SIG_DFL);
+  for (int number = 1; number < NSIG; ++number) signal(number, SIG_DFL);  // what the daemon ignores would stay ignored
   if (chdir(cwd) != 0) {
     dprintf(STDERR_FILENO, "%s: %s\n", cwd, strerror(errno));
     _exit(1);

@@ -83,6 +83,28 @@ def test_an_interactive_shell_takes_commands(adb) -> None:
     assert done.returncode == 4
 
 
+def test_control_c_on_a_terminal_interrupts_the_program_and_not_the_shell(adb_server, phone: AdbDevice) -> None:
+    command = [stock_adb(), "-P", str(adb_server.port), "-s", phone.serial, "shell", "-tt"]
+    client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert client.stdin is not None
+    client.stdin.write(b"sleep 4712\n")
+    client.stdin.flush()
+    _wait(lambda: _runs(phone, "4712"))
+    client.stdin.write(b"\x03exit 5\n")
+    client.stdin.flush()
+    assert client.wait(timeout=60) == 5
+
+
+def test_a_program_hears_that_nobody_listens(adb, adb_server, phone: AdbDevice, folder: str) -> None:
+    text = f"trap 'echo heard > {folder}/mark; exit' HUP; sleep 4713 & wait"
+    command = [stock_adb(), "-P", str(adb_server.port), "-s", phone.serial, "shell", text]
+    client = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    _wait(lambda: _runs(phone, "4713"))
+    client.kill()
+    client.wait()
+    _wait(lambda: adb("shell", f"cat {folder}/mark").stdout == b"heard\n")
+
+
 def test_many_streams_at_once(adb) -> None:
     results: dict[int, bytes] = {}
 
@@ -152,6 +174,13 @@ def test_a_very_long_command_is_refused_not_fatal(phone: AdbDevice, adb) -> None
 
 def _processes(adb) -> bytes:
     return adb("shell", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '").stdout.replace(b"cat /proc/[0-9]*", b"")
+
+
+def _runs(phone: AdbDevice, word: str) -> bool:
+    lines = phone.shell(
+        ["sh", "-c", "for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $f; echo; done"]
+    ).stdout.splitlines()
+    return any(line.startswith("sleep ") and word in line for line in lines)
 
 
 def _wait(condition) -> None:
