@@ -14,7 +14,7 @@ from etcli.checkpoint.layout import HEAD
 from etcli.checkpoint.rope import llama3_divisors
 from etcli.common.errors import CheckpointError, Problems
 from etcli.common.gguf_file import GgufHeader, GgufTensor
-from etcli.common.gguf_vocabulary import added_bos_id, stop_ids
+from etcli.common.gguf_vocabulary import added_bos_id, stop_ids, token_count
 from etcli.manifests.model import ModelConfig, RopeConfig
 
 ROPE_FACTORS = "rope_freqs.weight"
@@ -58,7 +58,7 @@ def _config(keys: _Keys, names: Mapping[str, GgufTensor]) -> ModelConfig | None:
         "num_heads": heads,
         "num_kv_heads": keys.positive("attention.head_count_kv", heads),
         "head_dim": head_dim,
-        "vocab_size": keys.positive("vocab_size", len(header.metadata.get("tokenizer.ggml.tokens") or ())),
+        "vocab_size": keys.positive("vocab_size", token_count(header.metadata)),
         "context_length": context,
         "rms_norm_eps": _shortest(keys.number("attention.layer_norm_rms_epsilon")),
     }

@@ -16,13 +16,19 @@ CONTROL = 3
 def token_id(metadata: Mapping[str, Any], name: str) -> int | None:
     """The id under `tokenizer.ggml.<name>_token_id`, if it is one of the vocabulary."""
     value = metadata.get(f"tokenizer.ggml.{name}_token_id")
-    size = len(metadata.get("tokenizer.ggml.tokens") or ())
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < size else None
+    known = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < token_count(metadata)
+    return value if known else None
+
+
+def token_count(metadata: Mapping[str, Any]) -> int:
+    """Number of tokens in the file's vocabulary, 0 where it has none."""
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    return len(tokens) if isinstance(tokens, list) else 0
 
 
 def added_bos_id(metadata: Mapping[str, Any]) -> int | None:
     """The id that is put before a plain text, or None where the file says that none is."""
-    default = metadata.get("tokenizer.ggml.model") == "llama" or metadata.get("tokenizer.ggml.pre") in LLAMA3_PRE
+    default = metadata.get("tokenizer.ggml.model") == "llama" or str(metadata.get("tokenizer.ggml.pre")) in LLAMA3_PRE
     return token_id(metadata, "bos") if metadata.get("tokenizer.ggml.add_bos_token", default) is True else None
 
 

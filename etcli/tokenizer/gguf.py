@@ -61,7 +61,7 @@ def open_gguf(path: Path) -> HfTokenizer:
     """
     metadata = read_gguf_header(path).metadata
     tokens, types = _vocabulary(metadata, path)
-    pre = metadata.get("tokenizer.ggml.pre", "default")
+    pre = str(metadata.get("tokenizer.ggml.pre", "default"))
     if pre not in PRE_TOKENIZERS:
         raise CheckpointError(
             f"{path.name} cuts text in the way {pre!r}, which is not supported",

@@ -24,7 +24,7 @@ import jinja2.nodes
 import jinja2.parser
 import jinja2.sandbox
 
-CPU_SECONDS = 5
+CPU_SECONDS = 3
 MEMORY_BYTES = 1 << 30
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,8 +19,11 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from etcli.checkpoint.checks import header_problems
+from etcli.checkpoint.gguf import canonical_names
+from etcli.checkpoint.gguf_config import read_config
 from etcli.checkpoint.opening import open_checkpoint
-from etcli.common.errors import CheckpointError, Problem
+from etcli.common.errors import CheckpointError, Problem, Problems
+from etcli.common.gguf_file import read_gguf_header
 
 Values = npt.NDArray[np.float32]
 
@@ -239,6 +243,33 @@ def test_what_is_not_supported_is_refused_by_name(
     problem = only(write(tmp_path / "m.gguf", random_llama(), **keys))
     assert problem.code == "checkpoint.unsupported"
     assert word in problem.message
+
+
+@pytest.mark.parametrize("value", [5, 0.5, True, "text", [1, 2], ["a"], [0.5]], ids=str)
+@pytest.mark.parametrize(
+    "key",
+    [
+        "general.architecture",
+        "llama.feed_forward_length",
+        "llama.attention.head_count_kv",
+        "llama.attention.sliding_window",
+        "llama.rope.freq_base",
+        "llama.rope.scaling.type",
+        "tokenizer.ggml.tokens",
+        "tokenizer.ggml.token_type",
+        "tokenizer.ggml.pre",
+        "tokenizer.ggml.eos_token_id",
+        "split.count",
+    ],
+)
+def test_a_key_of_another_type_never_ends_in_a_fault(default_model: Path, key: str, value: object) -> None:
+    header = read_gguf_header(default_model)
+    changed = dataclasses.replace(header, metadata={**header.metadata, key: value})
+    names, _ = canonical_names(changed.tensors)
+    problems = Problems()
+    config = read_config(changed, names, problems)
+    assert (config is None) == bool(problems)
+    assert all(problem.hint for problem in problems.found)
 
 
 def test_one_value_a_layer_is_fine_if_all_are_equal(random_llama: Callable[..., Path], tmp_path: Path) -> None:
