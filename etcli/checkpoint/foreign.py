@@ -46,8 +46,8 @@ def _file(path: Path) -> tuple[str, str, str]:
     if start[:4] in (b"ggml", b"lmgg", b"tjgg", b"GGML"):
         return "of a format older than GGUF", "unsupported", "Use a GGUF file of the same model."
     if start.lstrip()[:1] in (b"<", b"{"):
-        return "text, not a model", "unsupported", "The download may have saved an error page; fetch it again."
-    return "of no known format", "unsupported", "Supported are GGUF files and Hugging Face folders of safetensors."
+        return "text, not a model", "unknown", "The download may have saved an error page; fetch it again."
+    return "of no known format", "unknown", "Supported are GGUF files and Hugging Face folders of safetensors."
 
 
 def _folder(path: Path) -> tuple[str, str, str]:
@@ -74,6 +74,6 @@ def _folder(path: Path) -> tuple[str, str, str]:
     lost = [name for name in ("config.json", "model.safetensors") if name not in names]
     return (
         f"a folder without {' and '.join(lost)}",
-        "missing",
+        "missing" if len(lost) == 1 else "unknown",
         "Name a GGUF file or a Hugging Face folder of safetensors.",
     )

@@ -81,7 +81,7 @@ def _head(path: Path) -> bytes:
 def _checkpoint(path: Path) -> Inspection:
     problems = header_problems(path)
     if problems:
-        if all(problem.code == "checkpoint.unknown_format" for problem in problems):
+        if (path.is_file() and not path.stat().st_size) or problems[0].code == "checkpoint.unknown":
             raise UsageError(
                 f"{path} is nothing that etcli knows",
                 code="inspect.unknown",

@@ -32,13 +32,12 @@ except SystemExit as stop:
         (["clean"], {0}),
     ],
 )
-def test_light_verbs_do_not_import_torch(words, exits, tmp_path, private_adb):
+def test_light_verbs_do_not_import_torch(words, exits, tmp_path, adb_server):
     done = subprocess.run(
         [sys.executable, "-c", PROBE.format(words=words)],
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env=private_adb,
         check=False,
     )
     assert "HEAVY []" in done.stderr, done.stderr

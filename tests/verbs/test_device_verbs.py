@@ -1,0 +1,50 @@
+"""`etcli device` through the command line and a real adb server."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def etcli(tmp_path, adb_server, monkeypatch):
+    monkeypatch.setenv("ETCLI_CACHE_DIR", str(tmp_path / "cache"))
+
+    def call(*words):
+        done = subprocess.run(
+            [sys.executable, "-m", "etcli", *words, "--json"], capture_output=True, text=True, cwd=tmp_path, check=False
+        )
+        return done.returncode, json.loads(done.stdout)
+
+    yield call
+    call("device", "stop")
+
+
+def test_a_virtual_device_from_start_to_stop(etcli):
+    code, started = etcli("device", "start", "--arch", "x86_64", "--set-prop", "ro.soc.model=MT6991")
+    assert code == 0, started
+    serial = started["result"]["serial"]
+    _, listed = etcli("device", "list")
+    mine = [item for item in listed["result"] if item["serial"] == serial]
+    assert [item["soc"] for item in mine] == ["MT6991"]
+    code, info = etcli("device", "info", "--serial", serial)
+    assert code == 0, info
+    assert info["result"]["facts"]["emulated"] is True
+    assert info["result"]["targets"] == ["host"]
+    assert info["result"]["free_bytes"] > 0
+    assert etcli("device", "stop")[1]["result"]["stopped"] == [started["result"]["name"]]
+    assert etcli("device", "stop")[1]["result"]["stopped"] == []
+
+
+@pytest.mark.parametrize("text", ["novalue", "=x"])
+def test_a_property_without_a_value_is_exit_2(etcli, text):
+    code, document = etcli("device", "start", "--set-prop", text)
+    assert code == 2
+    assert document["errors"][0]["code"] == "device.property"
+
+
+def test_an_unknown_device_is_exit_4(etcli):
+    code, document = etcli("device", "info", "--serial", "nobody")
+    assert code == 4
+    assert document["errors"][0]["code"] == "device.not_found"

@@ -1,0 +1,64 @@
+"""`etcli inspect`: told by content, nothing of it run."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import samples
+
+from etcli.common.errors import EtcliError
+from etcli.common.workspace import Workspace
+from etcli.verbs.inspect import inspect
+
+
+def test_a_bundle(tmp_path):
+    workspace = Workspace(tmp_path, "tiny")
+    manifest = samples.make_bundle(samples.make_recipe(tmp_path), workspace)
+    found = inspect(workspace.bundle)
+    assert (found.kind, found.bundle) == ("bundle", manifest)
+
+
+def test_an_elf_file_whatever_its_name(tmp_path):
+    path = tmp_path / "model.pte"
+    shutil.copy(Path(sys.executable).resolve(), path)
+    found = inspect(path)
+    assert found.kind == "elf"
+    assert found.elf.machine == "EM_X86_64"
+
+
+def test_a_checkpoint_folder(random_llama):
+    found = inspect(random_llama(tokenizer=True))
+    assert found.kind == "checkpoint"
+    # counted by hand: embedding and head 320 x 64; a layer of q, k, v, o, gate, up, down and two norms; the last norm
+    layer = 64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 64 * 96 + 2 * 64
+    assert found.checkpoint.parameters == 2 * 320 * 64 + 2 * layer + 64
+    assert found.checkpoint.dtypes == {"F32": found.checkpoint.tensors}
+
+
+def test_the_default_gguf(default_model):
+    found = inspect(default_model)
+    assert found.checkpoint.format == "gguf"
+    assert found.checkpoint.dtypes == {"Q4_1": 210, "F32": 61, "Q8_0": 1}
+    assert round(found.checkpoint.parameters / 1e6, 1) == 134.5
+
+
+@pytest.mark.parametrize(
+    ("content", "code"), [(None, "inspect.missing"), (b"hello", "inspect.unknown"), (b"", "inspect.unknown")]
+)
+def test_what_etcli_does_not_know(tmp_path, content, code):
+    path = tmp_path / "thing.txt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(EtcliError) as caught:
+        inspect(path)
+    assert caught.value.problems[0].code == code
+    assert caught.value.exit == 2
+
+
+def test_a_damaged_program_is_one_clear_error(tmp_path):
+    path = tmp_path / "x.pte"
+    path.write_bytes(b"\x20\x00\x00\x00ET12" + b"\xff" * 100)
+    with pytest.raises(EtcliError) as caught:
+        inspect(path)
+    assert len(caught.value.problems) == 1
