@@ -1,7 +1,7 @@
 """Special tokens carried inside a saved chat template.
 
 A bundle holds `tokenizer.json` and `chat_template.jinja` and nothing that says which text `bos_token` stands for. A template that asks for such
-names gets them set on its first line, so it renders alike wherever it goes. A template that asks for none is kept as it is.
+names gets them set on its first lines, so it renders alike wherever it goes. A template that asks for none is kept as it is.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ import json
 import re
 from collections.abc import Mapping
 
-_LINE = re.compile(r'\{%- set (bos_token|eos_token|unk_token|pad_token) = ("(?:[^"\\]|\\.)*") -%\}')
+_LINE = re.compile(r'\{% set (bos_token|eos_token|unk_token|pad_token) = ("(?:[^"\\]|\\.)*") %\}\n')
 
 
 def with_header(template: str, special_tokens: Mapping[str, str]) -> str:
-    """`template` with the special tokens it mentions set in front."""
+    """`template` with the special tokens it mentions set in front, a line each.
+
+    Chat templates are rendered with `trim_blocks`, under which these lines leave nothing and the template still begins a line.
+    """
     used = [name for name in sorted(special_tokens) if re.search(rf"\b{name}\b", template)]
-    # JSON's escapes in ASCII are a subset of Python's, which Jinja reads; a quoted `%}` would still end the block.
-    lines = [(name, json.dumps(special_tokens[name]).replace("%", "\\u0025")) for name in used]
-    # White space after `-%}` is stripped by Jinja, that of the template must stay.
-    guard = "{{ '' }}" if lines and template[:1].isspace() else ""
-    return "".join(f"{{%- set {name} = {text} -%}}" for name, text in lines) + guard + template
+    # JSON's escapes are a subset of Python's, which Jinja reads, but for pairs of surrogates, which `ensure_ascii` would make.
+    lines = [(name, json.dumps(special_tokens[name], ensure_ascii=False)) for name in used]
+    return "".join(f"{{% set {name} = {text} %}}\n" for name, text in lines) + template
 
 
 def split_header(template: str) -> tuple[dict[str, str], str]:
@@ -33,5 +34,4 @@ def split_header(template: str) -> tuple[dict[str, str], str]:
         except ValueError:
             break
         at = match.end()
-    rest = template[at:]
-    return found, rest.removeprefix("{{ '' }}") if found else rest
+    return found, template[at:]

@@ -17,7 +17,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer
 
 from etcli.common.errors import CheckpointError, Problem
-from etcli.tokenizer import template_header
+from etcli.tokenizer import rendering, template_header
 from etcli.tokenizer.chat import encode_prompt
 from etcli.tokenizer.opening import open_tokenizer
 
@@ -127,14 +127,24 @@ def test_a_saved_folder_prompts_alike(folder: Path, tmp_path: Path) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(
-    bos=st.text(max_size=12),
-    template=st.sampled_from(["{{ bos_token }}", "  \n{{ bos_token }}x", "x", "{%- if bos_token %}y{% endif %}", ""]),
+    bos=st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from("%{}'\"\\-\n\r")), max_size=12),
+    template=st.sampled_from(
+        [
+            "{{ bos_token }}",
+            "  \n{{ bos_token }}x",
+            "  {% if bos_token %}\n  y{% endif %}",
+            "\n\n {%- if bos_token %}y{% endif %}\n",
+            "x",
+            "",
+        ]
+    ),
 )
 def test_tokens_set_in_a_template_come_back(bos: str, template: str) -> None:
     text = template_header.with_header(template, {"bos_token": bos, "pad_token": "unused"})
     found, rest = template_header.split_header(text)
     assert rest == template
     assert found == ({"bos_token": bos} if "bos_token" in template else {})
+    assert rendering.render(text, {}, limit=1000) == rendering.render(template, {"bos_token": bos}, limit=1000)
 
 
 def sentencepiece_like() -> tokenizers.Tokenizer:
