@@ -11,12 +11,14 @@ import socket
 import subprocess
 import time
 from dataclasses import dataclass
-
-import adbutils
+from typing import TYPE_CHECKING
 
 from etcli.common import process
 from etcli.common.errors import DeviceError, ToolError, UsageError
 from etcli.device.wire import translated
+
+if TYPE_CHECKING:
+    import adbutils
 
 _DEFAULT_HOST = "127.0.0.1"
 _DEFAULT_PORT = 5037
@@ -66,6 +68,8 @@ class AdbServer:
     @functools.cached_property
     def client(self) -> adbutils.AdbClient:
         """adbutils' client of this server."""
+        import adbutils  # half a second of requests and Pillow, which the daemon of a virtual device never needs
+
         return adbutils.AdbClient(host=self.host, port=self.port)
 
     def ensure_running(self) -> None:
@@ -173,6 +177,8 @@ def adb_program() -> str:
     Raises:
         ToolError: there is none that starts.
     """
+    import adbutils
+
     try:
         return str(adbutils.adb_path())
     except adbutils.AdbError:

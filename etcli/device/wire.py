@@ -9,10 +9,12 @@ import struct
 import time
 from collections.abc import Iterator
 from types import TracebackType
-
-import adbutils
+from typing import TYPE_CHECKING
 
 from etcli.common.errors import DeviceError
+
+if TYPE_CHECKING:
+    import adbutils
 
 _CONNECT_SECONDS = 30.0
 _LONGEST_REQUEST = 0xFFFF
@@ -152,6 +154,8 @@ def open_wire(client: adbutils.AdbClient, serial: str, service: str, *, timeout:
 @contextlib.contextmanager
 def translated(serial: str | None = None) -> Iterator[None]:
     """Turn adbutils' exceptions and connection failures of the block into `DeviceError`s."""
+    import adbutils
+
     try:
         yield
     except (adbutils.AdbError, OSError, EOFError, struct.error) as error:
