@@ -55,6 +55,8 @@ class CountingProxy:
             except OSError:
                 return
             device = socket.create_connection(("127.0.0.1", self._target))
+            for end in (server, device):  # the adb server and the daemon do the same: small packets must not wait
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             threading.Thread(target=self._relay, args=(server, device, True), daemon=True).start()
             threading.Thread(target=self._relay, args=(device, server, False), daemon=True).start()
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 from etcli.common.errors import DeployError, Problems
 from etcli.deploy.listing import batches, hashes
 from etcli.deploy.plan import Plan, mode_of
+from etcli.deploy.result import PlannedFile
 from etcli.deploy.wanted import WantedFile
 from etcli.device.base import Device
 from etcli.device.deployed import MANIFEST, PENDING
 from etcli.manifests.deployment import DeployedFile, DeploymentManifest
 from etcli.output.console import Console
+
+_LARGE = 4 << 20
 
 
 def apply(
@@ -76,11 +80,22 @@ def _send(device: Device, folder: str, plan: Plan, wanted: Collection[WantedFile
     if not sending:
         return
     title = f"sending {len(sending)} file{'s' if len(sending) > 1 else ''}"
-    with console.progress(title, sum(file.size for file in sending), bytes_=True) as advance:
-        for file in sending:
-            console.detail(f"    {file.path} ({file.size:,} bytes, {file.why})")
-            device.push(local[file.path], f"{folder}/{file.path}", executable=file.executable, progress=advance)
-    arrived = hashes(device, folder, [file.path for file in sending])
+    # The device hashes a large file while the next one is on its way; small ones are hashed together at the end.
+    with ThreadPoolExecutor(1, "etcli-device-hash") as hashing:
+        pending = []
+        with console.progress(title, sum(file.size for file in sending), bytes_=True) as advance:
+            for file in sending:
+                console.detail(f"    {file.path} ({file.size:,} bytes, {file.why})")
+                device.push(local[file.path], f"{folder}/{file.path}", executable=file.executable, progress=advance)
+                if file.size >= _LARGE:
+                    pending.append(hashing.submit(hashes, device, folder, [file.path]))
+        arrived = hashes(device, folder, [file.path for file in sending if file.size < _LARGE])
+        for answer in pending:
+            arrived |= answer.result()
+    _check_arrived(folder, sending, arrived)
+
+
+def _check_arrived(folder: str, sending: Sequence[PlannedFile], arrived: Mapping[str, str]) -> None:
     problems = Problems()
     for file in sending:
         if arrived.get(file.path) != file.sha256:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,8 +69,10 @@ def verify_contents(files: tuple[WantedFile, ...], sources: Sources) -> None:
         StaleError: files differ from their manifest: all of them at once.
     """
     problems = Problems()
-    for file in files:
-        if file_sha256(file.local) != file.sha256:
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1), "etcli-hash") as pool:
+        found = pool.map(lambda file: file_sha256(file.local), files)
+    for file, sha256 in zip(files, found, strict=True):
+        if sha256 != file.sha256:
             what, command = (
                 ("bundle", sources.export_command)
                 if file.path.startswith("bundle/")
