@@ -15,8 +15,19 @@ from etcli.common.hashing import value_sha256
 from etcli.export.plan import ChunkPlan, ExportPlan
 from etcli.output.console import Console
 
-_ROOMS = ("checkpoint", "export", "llama", "ops", "tokenizer")
-"""Whose code decides what is written."""
+_PROGRAM_CODE = (
+    "checkpoint/**/*.py",
+    "export/backends/*.py",
+    "export/lean.py",
+    "export/lowering.py",
+    "export/tables.py",
+    "llama/**/*.py",
+    "ops/**/*.py",
+)
+"""Whose code decides the bytes of chunks and tables."""
+
+_BUNDLE_CODE = (*_PROGRAM_CODE, "export/assembly.py", "export/runner_config.py", "tokenizer/**/*.py")
+"""Whose code decides the bytes of the whole bundle."""
 
 
 def tool_versions() -> dict[str, str]:
@@ -29,14 +40,13 @@ def tool_versions() -> dict[str, str]:
 
 
 @functools.cache
-def code_sha256() -> str:
+def code_sha256(patterns: tuple[str, ...]) -> str:
     """Hash over the code that decides what is written: an etcli changed in place counts as another version."""
     root = Path(etcli.__file__).parent
     digest = hashlib.sha256()
-    for room in _ROOMS:
-        for path in sorted((root / room).rglob("*.py")):
-            digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
-            digest.update(path.read_bytes() + b"\0")
+    for path in sorted({path for pattern in patterns for path in root.glob(pattern)}):
+        digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
+        digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
@@ -54,7 +64,12 @@ def tensor_hashes(checkpoint: Checkpoint, console: Console) -> dict[str, str]:
 def inputs_sha256(recipe_sha256: str, tensors_sha256: str) -> str:
     """The bundle's `inputs_sha256`: the recipe's resolved keys, the tensors and the versions."""
     return value_sha256(
-        {"recipe": recipe_sha256, "tensors": tensors_sha256, "versions": tool_versions(), "code": code_sha256()}
+        {
+            "recipe": recipe_sha256,
+            "tensors": tensors_sha256,
+            "versions": tool_versions(),
+            "code": code_sha256(_BUNDLE_CODE),
+        }
     )
 
 
@@ -71,7 +86,7 @@ def chunk_key(plan: ExportPlan, chunk: ChunkPlan, config: object, tensors: Mappi
             "config": config,
             "tensors": {name: tensors[name] for name in chunk.tensors},
             "versions": tool_versions(),
-            "code": code_sha256(),
+            "code": code_sha256(_PROGRAM_CODE),
         }
     )
 
@@ -84,6 +99,6 @@ def tables_key(plan: ExportPlan, config: object, tensors: Mapping[str, str]) -> 
             "positions": plan.positions,
             "config": config,
             "versions": tool_versions(),
-            "code": code_sha256(),
+            "code": code_sha256(_PROGRAM_CODE),
         }
     )

@@ -12,7 +12,7 @@ from etcli.checkpoint.opening import open_checkpoint
 from etcli.common.errors import ExportError
 from etcli.export.backends.registry import BACKENDS
 from etcli.export.job import ChunkWork, Job
-from etcli.export.lean import weights_held_once
+from etcli.export.lean import lean_lowering
 from etcli.export.measure import Steps, peak_memory_bytes
 from etcli.export.samples import sample_inputs
 from etcli.export.verification import LOWERED, PROGRAM, SAMPLES, Lowered
@@ -47,7 +47,7 @@ def lower_chunk(job: Job, work: ChunkWork, folder: Path) -> None:
             for method in work.methods
         }
     with tempfile.TemporaryDirectory(prefix="weights-", dir=folder) as blobs:
-        with steps.step("lower"), weights_held_once(Path(blobs)):
+        with steps.step("lower"), lean_lowering(Path(blobs)):
             program = BACKENDS[work.backend].lower(programs)
         with steps.step("write"), (folder / PROGRAM).open("wb") as file:
             program.write_to_file(file)
