@@ -174,7 +174,11 @@ static void work(const Flags& flags) {
   for (int64_t n = 0; n < iterations; ++n) {
     // Before every run, because the memory of a planned input may be reused once the program has read it.
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (method.inputs[i].is_tensor) method.set_input(i, inputs[i].memory.get());
+      if (method.inputs[i].is_tensor) {
+        method.set_input(i, inputs[i].memory.get());
+      } else {
+        method.keep_input(i);
+      }
     }
     for (size_t i = 0; n == 0 && i < outputs.size(); ++i) {
       // An output that is an input or a constant has memory already, planned or not.

@@ -61,11 +61,15 @@ static std::string tag_name(Tag tag) {
   }
 }
 
-static TensorFacts facts(Result<Tag> tag, Result<TensorInfo> info) {
+// The description is asked for only where it exists: asking for that of a number is an error in the runtime's log.
+template <class Describe>
+static TensorFacts facts(Result<Tag> tag, const Describe& describe) {
   TensorFacts facts;
   facts.kind = tag.ok() ? tag_name(tag.get()) : "unknown";
-  facts.is_tensor = tag.ok() && tag.get() == Tag::Tensor && info.ok();
-  if (!facts.is_tensor) return facts;
+  if (!tag.ok() || tag.get() != Tag::Tensor) return facts;
+  const Result<TensorInfo> info = describe();
+  if (!info.ok()) return facts;
+  facts.is_tensor = true;
   facts.dtype = info->scalar_type();
   facts.sizes.assign(info->sizes().begin(), info->sizes().end());
   facts.dim_order.assign(info->dim_order().begin(), info->dim_order().end());
@@ -76,13 +80,13 @@ static TensorFacts facts(Result<Tag> tag, Result<TensorInfo> info) {
 
 std::vector<TensorFacts> input_facts(const MethodMeta& meta) {
   std::vector<TensorFacts> all;
-  for (size_t i = 0; i < meta.num_inputs(); ++i) all.push_back(facts(meta.input_tag(i), meta.input_tensor_meta(i)));
+  for (size_t i = 0; i < meta.num_inputs(); ++i) all.push_back(facts(meta.input_tag(i), [&] { return meta.input_tensor_meta(i); }));
   return all;
 }
 
 std::vector<TensorFacts> output_facts(const MethodMeta& meta) {
   std::vector<TensorFacts> all;
-  for (size_t i = 0; i < meta.num_outputs(); ++i) all.push_back(facts(meta.output_tag(i), meta.output_tensor_meta(i)));
+  for (size_t i = 0; i < meta.num_outputs(); ++i) all.push_back(facts(meta.output_tag(i), [&] { return meta.output_tensor_meta(i); }));
   return all;
 }
 
@@ -154,6 +158,16 @@ void Method::set_input(size_t index, void* data) {
   const auto tensor = executorch::extension::from_blob(data, std::move(sizes), facts.dtype);
   const Error error = method->set_input(executorch::runtime::EValue(*tensor), index);
   if (error != Error::Ok) throw tensor_failure(text(where(), ": input ", index, " was refused: ", explain(error)));
+}
+
+void Method::keep_input(size_t index) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  // Its replacement, MethodMeta, tells kinds but not values.
+  const executorch::runtime::EValue value = method->get_input(index);
+#pragma GCC diagnostic pop
+  const Error error = method->set_input(value, index);
+  if (error != Error::Ok) throw tensor_failure(text(where(), ": input ", index, " (", inputs.at(index).kind, ") cannot be given: ", explain(error)));
 }
 
 void Method::set_output(size_t index, void* data, size_t bytes) {

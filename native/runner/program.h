@@ -63,6 +63,8 @@ struct Method {
 
   // Gives input `index` a value. An unplanned input keeps pointing to `data`, a planned one copies it. Throws Failure "runner.tensor".
   void set_input(size_t index, void* data);
+  // Gives an input that is no tensor the value that it was exported with, the only one the program takes. Throws "runner.tensor".
+  void keep_input(size_t index);
   // Lets unplanned output `index` be written to `bytes` bytes at `data`. Throws Failure "runner.tensor".
   void set_output(size_t index, void* data, size_t bytes);
   // Throws Failure "runner.execute".

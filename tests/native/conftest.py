@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -93,7 +94,7 @@ def native_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with _alone(shared / "native-build.lock"):
         if not (folder / "done").exists():
             cmake(
-                *("-S", REPOSITORY / "native", "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"),
+                *("-S", REPOSITORY / "native", "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug"),
                 *("-DETCLI_SANITIZE=ON", f"-Dexecutorch_DIR={package / 'lib/cmake/executorch'}"),
             )
             cmake("--build", folder)
@@ -169,10 +170,8 @@ def _fill(chunk: Chunk, weights: dict[str, torch.Tensor]) -> None:
         setattr(chunk.get_submodule(owner), leaf, torch.nn.Parameter(weights[source].clone(), requires_grad=False))
 
 
-def write_bundle(
-    folder: Path, model: LlamaForCausalLM, backend: str, shapes: tuple[int, ...], *, half: bool = False, stop_ids: Sequence[int] = ()
-) -> None:
-    """Export `model` in chunks of `LAYERS` and write the configuration; `half` stores the embedding as float16."""
+def write_bundle(folder: Path, model: LlamaForCausalLM, backend: str, shapes: tuple[int, ...]) -> None:
+    """Export `model` in chunks of `LAYERS` and write the configuration, without stop ids."""
     hf = model.config
     config = ModelConfig(
         architecture="LlamaForCausalLM",
@@ -192,8 +191,7 @@ def write_bundle(
     table = rope_table(config.rope, config.head_dim, CACHE)
     (folder / "chunks").mkdir(parents=True)
     (folder / "rope_float32.bin").write_bytes(table.numpy().tobytes())
-    embedding = weights["model.embed_tokens.weight"].to(torch.float16 if half else torch.float32)
-    (folder / "embedding.bin").write_bytes(embedding.numpy().tobytes())
+    (folder / "embedding.bin").write_bytes(weights["model.embed_tokens.weight"].numpy().tobytes())
     lines = [
         "schema_version=1",
         "name=tiny",
@@ -205,10 +203,10 @@ def write_bundle(
         f"vocab_size={config.vocab_size}",
         f"cache_length={CACHE}",
         f"prompt_tokens={','.join(map(str, shapes))}",
-        f"stop_ids={','.join(map(str, stop_ids))}",
+        "stop_ids=",
         "pad_id=0",
         "embedding.path=embedding.bin",
-        f"embedding.dtype={'float16' if half else 'float32'}",
+        "embedding.dtype=float32",
         f"embedding.rows={config.vocab_size}",
         f"embedding.cols={config.hidden_size}",
         "rope.path=rope_float32.bin",
@@ -239,33 +237,28 @@ def write_bundle(
 
 @pytest.fixture(scope="session")
 def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., TinyBundle]:
-    """`tiny_bundle(backend, shapes)` gives a bundle with its oracle, made once for equal arguments."""
-    made: dict[tuple[Any, ...], TinyBundle] = {}
+    """`tiny_bundle()` is an XNNPACK bundle with two prompt shapes, `tiny_bundle("portable")` has one that fills the cache; made once."""
+    shapes = {"xnnpack": (8, 3), "portable": (CACHE, 4)}
+    made: dict[str, TinyBundle] = {}
 
-    def make(backend: str = "xnnpack", shapes: tuple[int, ...] = (4,), *, half: bool = False) -> TinyBundle:
-        key = (backend, shapes, half)
-        if key not in made:
+    def make(backend: str = "xnnpack") -> TinyBundle:
+        if backend not in made:
             model = oracle(seed=3)
-            if half:  # the oracle looks up the same rounded rows
-                rows = model.model.embed_tokens.weight.data
-                rows.copy_(rows.to(torch.float16))
             folder = tmp_path_factory.mktemp("bundle") / "bundle"
-            write_bundle(folder, model, backend, shapes, half=half)
-            made[key] = TinyBundle(folder, shapes, model)
-        return made[key]
+            write_bundle(folder, model, backend, shapes[backend])
+            made[backend] = TinyBundle(folder, shapes[backend], model)
+        return made[backend]
 
     return make
 
 
 @pytest.fixture
-def changed(tmp_path: Path) -> Callable[..., Path]:
-    """`changed(bundle, {key: value})` gives the configuration of a copy (by links) with some keys set, or left out for None."""
+def changed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """`changed(bundle, {key: value})` gives the configuration of a copy with some keys set, or left out for None."""
 
     def change(bundle: TinyBundle, values: dict[str, object]) -> Path:
-        folder = tmp_path / "changed"
-        (folder / "chunks").mkdir(parents=True)
-        for name in ("embedding.bin", "rope_float32.bin", *(f"chunks/tiny_{k}.pte" for k in range(len(LAYERS)))):
-            (folder / name).symlink_to(bundle.folder / name)
+        folder = tmp_path_factory.mktemp("changed") / "bundle"
+        shutil.copytree(bundle.folder, folder)
         pairs = dict(line.split("=", 1) for line in bundle.config.read_text().splitlines())
         for key, value in values.items():
             pairs.pop(key, None)
@@ -276,40 +269,3 @@ def changed(tmp_path: Path) -> Callable[..., Path]:
         return config
 
     return change
-
-
-@pytest.fixture(scope="session")
-def planned_chunk() -> bytes:
-    """Chunk 1 of `tiny_bundle()` exported with inputs and outputs in the memory plan, as ExecuTorch does by default."""
-    from executorch.exir import to_edge_transform_and_lower
-
-    model = oracle(seed=3)
-    config = ModelConfig(
-        architecture="LlamaForCausalLM",
-        hidden_size=64,
-        intermediate_size=112,
-        num_layers=sum(LAYERS),
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=16,
-        vocab_size=VOCABULARY,
-        context_length=256,
-        rms_norm_eps=1e-5,
-        rope=RopeConfig(theta=10000.0),
-        tied_embeddings=False,
-    )
-    chunk = Chunk(config, 2, 1, head=False).eval()
-    _fill(chunk, model.state_dict())
-    table = rope_table(config.rope, config.head_dim, CACHE)
-    programs = {}
-    for tokens in (4, 1):
-        example = (
-            torch.zeros(1, tokens, 64),
-            additive_mask(tokens, CACHE, 0),
-            rotary_input(table, 0, tokens),
-            *empty_caches(config, 1, CACHE),
-        )
-        programs[f"tiny_{tokens}t{CACHE}c_1"] = torch.export.export(chunk, example)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return to_edge_transform_and_lower(programs).to_executorch().buffer

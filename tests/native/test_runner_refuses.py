@@ -7,6 +7,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
+from executorch.exir import to_edge
+
+
+class Passing(torch.nn.Module):
+    """A chunk of one layer in its signature alone."""
+
+    def forward(self, hidden, mask, rotary, key, value):
+        return hidden + mask.sum() + rotary.sum(), key + 1, value + 1
 
 
 def refused(run, status: int, code: str, *parts: str) -> None:
@@ -69,20 +78,26 @@ def test_wrong_configurations(tiny_bundle, llama_runner, changed, values, parts:
     [
         (
             {"cache_length": 20, "rope.positions": 24},
-            ["tiny_0.pte, method 'tiny_1t24c_0'", "input 1 (mask) is float32 [1, 1, 1, 25]", "needs float32 [1, 1, 1, 21]"],
+            [
+                "tiny_0.pte, method 'tiny_1t24c_0'",
+                "input 1 (mask) is float32 [1, 1, 1, 25]",
+                "needs float32 [1, 1, 1, 21]",
+            ],
         ),
         ({"num_kv_heads": 4}, ["(key cache 0) is float32 [1, 2, 24, 16]", "needs float32 [1, 4, 24, 16]", " more"]),
         ({"chunk.0.layers": 1, "chunk.1.layers": 2}, ["7 inputs, 1 layers need 5", "5 outputs, 1 layers need 3"]),
         (
-            {"chunk.0.method.1.name": "tiny_4t24c_0"},
-            ["method 'tiny_4t24c_0': input 0 (hidden) is float32 [1, 4, 64], the configuration needs float32 [1, 1, 64]"],
+            {"chunk.0.method.1.name": "tiny_3t24c_0"},
+            [
+                "method 'tiny_3t24c_0': input 0 (hidden) is float32 [1, 3, 64], the configuration needs float32 [1, 1, 64]"
+            ],
         ),
         # the order of the chunks matters, and the last has to end in logits
         (
             {
                 f"chunk.{at}.method.{tokens}.{key}": value
                 for at, real in ((1, 2), (2, 1))
-                for tokens in (4, 1)
+                for tokens in (8, 3, 1)
                 for key, value in (("path", f"chunks/tiny_{real}.pte"), ("name", f"tiny_{tokens}t24c_{real}"))
             },
             ["output 0 (hidden) is float32 [1, 1, 160]", "output 0 (logits) is float32 [1, 1, 64]"],
@@ -99,22 +114,39 @@ def test_a_wrong_vocabulary(tiny_bundle, llama_runner, changed) -> None:
     config = changed(tiny_bundle(), {"vocab_size": 128, "embedding.rows": 128})
     embedding = config.parent / "embedding.bin"
     content = embedding.read_bytes()
-    embedding.unlink()
     embedding.write_bytes(content[: 128 * 64 * 4])
-    refused(llama_runner("--config", config, "--check"), 4, "runner.tensor", "(logits) is float32 [1, 1, 160]", "[1, 1, 128]")
+    refused(
+        llama_runner("--config", config, "--check"),
+        4,
+        "runner.tensor",
+        "(logits) is float32 [1, 1, 160]",
+        "[1, 1, 128]",
+    )
 
 
 @pytest.mark.parametrize(
     ("values", "code", "parts"),
     [
         ({"embedding.path": "none.bin"}, "runner.file", ["none.bin", "No such file"]),
-        ({"embedding.path": "rope_float32.bin"}, "runner.file", ["has 3072 bytes", "embedding of [160, 64]", "needs 40960"]),
+        (
+            {"embedding.path": "rope_float32.bin"},
+            "runner.file",
+            ["has 3072 bytes", "embedding of [160, 64]", "needs 40960"],
+        ),
         ({"embedding.dtype": "float16"}, "runner.file", ["has 40960 bytes", "needs 20480"]),
         ({"head_dim": 18}, "runner.file", ["rotary table of [24, 2, 18]", "needs 3456"]),
         ({"rope.path": "chunks"}, "runner.file", ["chunks is not a regular file"]),
-        ({"chunk.1.method.4.path": "chunks/tiny_9.pte"}, "runner.file", ["tiny_9.pte", "No such file"]),
-        ({"chunk.1.method.4.path": "embedding.bin"}, "runner.load", ["embedding.bin", "not a whole ExecuTorch program"]),
-        ({"chunk.1.method.4.name": "forward"}, "runner.method", ["tiny_1.pte has no method 'forward'", "'tiny_1t24c_1', 'tiny_4t24c_1'"]),
+        ({"chunk.1.method.3.path": "chunks/tiny_9.pte"}, "runner.file", ["tiny_9.pte", "No such file"]),
+        (
+            {"chunk.1.method.3.path": "embedding.bin"},
+            "runner.load",
+            ["embedding.bin", "not a whole ExecuTorch program"],
+        ),
+        (
+            {"chunk.1.method.3.name": "forward"},
+            "runner.method",
+            ["tiny_1.pte has no method 'forward'", "'tiny_1t24c_1', 'tiny_3t24c_1', 'tiny_8t24c_1'"],
+        ),
     ],
 )
 def test_files_that_do_not_fit(tiny_bundle, llama_runner, changed, values, code: str, parts: list[str]) -> None:
@@ -133,7 +165,6 @@ def test_a_truncated_program(tiny_bundle, llama_runner, changed, share: float) -
     config = changed(bundle, {})
     program = config.parent / "chunks" / "tiny_2.pte"
     content = program.read_bytes()
-    program.unlink()
     program.write_bytes(content[: int(len(content) * share)])
     run = llama_runner("--config", config, "--prompt-ids", "1")
     refused(run, 3, "runner.load", "tiny_2.pte")
@@ -144,7 +175,6 @@ def test_not_a_number_is_an_error(tiny_bundle, llama_runner, changed) -> None:
     embedding = config.parent / "embedding.bin"
     content = bytearray(embedding.read_bytes())
     content[7 * 64 * 4 : 7 * 64 * 4 + 4] = b"\x00\x00\xc0\x7f"
-    embedding.unlink()
     embedding.write_bytes(content)
     run = llama_runner("--config", config, "--prompt-ids", "5,7", "--max-new-tokens", "3")
     assert run.status == 5
@@ -152,12 +182,36 @@ def test_not_a_number_is_an_error(tiny_bundle, llama_runner, changed) -> None:
     assert "not a number" in run.one("error")["message"]
 
 
-def test_planned_outputs_are_refused(tiny_bundle, llama_runner, changed, planned_chunk) -> None:
-    config = changed(tiny_bundle(), {})
-    program = config.parent / "chunks" / "tiny_1.pte"
-    program.unlink()
-    program.write_bytes(planned_chunk)
-    refused(llama_runner("--config", config, "--prompt-ids", "1"), 4, "runner.tensor", "tiny_1.pte", "planned memory")
+def test_planned_inputs_and_outputs_are_refused(tiny_bundle, llama_runner, changed) -> None:
+    """As ExecuTorch exports by default: such a program would copy inputs once and refuse the runner's memory for outputs."""
+    hidden, mask, rotary, cache = (
+        torch.zeros(1, 1, 64),
+        torch.zeros(1, 1, 1, 25),
+        torch.zeros(1, 2, 1, 16),
+        torch.zeros(1, 2, 24, 16),
+    )
+    program = to_edge(torch.export.export(Passing(), (hidden, mask, rotary, cache, cache))).to_executorch()
+    config = changed(tiny_bundle(), {"chunk.1.method.1.name": "forward", "chunk.1.method.1.path": "planned.pte"})
+    (config.parent / "planned.pte").write_bytes(program.buffer)
+    run = llama_runner("--config", config, "--prompt-ids", "1")
+    refused(
+        run, 4, "runner.tensor", "planned.pte, method 'forward': input 0 (hidden) has planned memory", "(value cache 0)"
+    )
+
+
+def test_other_types_are_refused(tiny_bundle, llama_runner, changed) -> None:
+    hidden, mask, rotary = torch.zeros(1, 1, 64), torch.zeros(1, 1, 1, 25), torch.zeros(1, 2, 1, 16)
+    cache = torch.zeros(1, 2, 24, 16, dtype=torch.float16)
+    program = to_edge(torch.export.export(Passing(), (hidden, mask, rotary, cache, cache))).to_executorch()
+    config = changed(tiny_bundle(), {"chunk.1.method.1.name": "forward", "chunk.1.method.1.path": "half.pte"})
+    (config.parent / "half.pte").write_bytes(program.buffer)
+    run = llama_runner("--config", config, "--prompt-ids", "1")
+    refused(
+        run,
+        4,
+        "runner.tensor",
+        "(key cache 0) is float16 [1, 2, 24, 16], the configuration needs float32 [1, 2, 24, 16]",
+    )
 
 
 def test_termination_ends_at_once(native_build: Path, tiny_bundle, tmp_path: Path) -> None:
