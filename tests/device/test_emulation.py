@@ -102,3 +102,12 @@ def test_the_targets_that_fit(phone: AdbDevice, virtual_device: MakeDevice) -> N
     assert fitting_targets(phone) == ["linux-aarch64"]
     assert fitting_targets(virtual_device("x86_64")) == ["host"]
     assert fitting_targets(virtual_device("aarch64", {"ro.product.cpu.abilist": "armeabi-v7a,armeabi"})) == []
+
+
+@pytest.mark.parametrize("arch", ["aarch64", "x86_64"])
+def test_the_lists_of_processors_are_there(virtual_device, arch):
+    """cpuinfo, and with it XNNPACK's thread pool, does not start without them."""
+    device = virtual_device(arch)
+    for name in ("possible", "present"):
+        found = device.shell(["cat", f"/sys/devices/system/cpu/{name}"])
+        assert (found.code, found.stdout) == (0, Path(f"/sys/devices/system/cpu/{name}").read_text())

@@ -3,6 +3,7 @@
 What the programs of the device see:
 
     /usr, /bin, /sbin, /lib*   the host's, read-only; /lib is a folder of links, so that a foreign loader can stand in it
+    /sys/devices/system/cpu    the machine's, read-only
     /system                    bin/sh, bin/getprop, build.prop; with an emulator also its settings and the foreign libraries
     /etc                       users, the loader's cache, and nothing else of the host's
     /data, /tmp                private and writable; /data/local/tmp is where adb users work
@@ -40,6 +41,8 @@ ENVIRONMENT: Mapping[str, str] = {
 
 _EM_NUMBERS = {"EM_X86_64": 62, "EM_AARCH64": 183}
 _HOST_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
+# Programs count processors here; XNNPACK refuses to start without the lists of possible and present ones.
+_PROCESSORS = Path("/sys/devices/system/cpu")
 _FOREIGN = "/system/emulation"
 _EXEC_LIBRARY = "/system/lib64/libetcli_exec.so"
 _INIT = "/system/bin/init"
@@ -95,6 +98,8 @@ def assemble(spec: VirtualSpec, folder: DeviceFolder) -> list[str]:
     binds += _etc(root)
     _system(root, spec)
     binds += ["--ro-bind", str(_mount_point(root, _INIT, native.init_program())), _INIT]
+    if _PROCESSORS.is_dir():
+        binds += ["--ro-bind", str(_mount_point(root, str(_PROCESSORS), _PROCESSORS)), str(_PROCESSORS)]
     if emulated(spec):
         binds += _emulation(root, spec)
     binds += _data(spec, folder)
