@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from etcli.common.errors import EtcliError, ExportError
+from etcli.common.memory import available_bytes
 from etcli.common.process import describe_exit, end, start
 from etcli.export.job import STEP_MARK, STEPS, ChunkWork, Job, TablesWork, Troubles
 from etcli.export.worker import command
@@ -156,7 +157,7 @@ def usable_cores() -> int:
 
 def fitting_jobs(tasks: Sequence[Task]) -> int:
     """How many workers cores and available memory allow, at least one: the largest tasks are taken to run together."""
-    available = psutil.virtual_memory().available
+    available = available_bytes()
     jobs, needed = 0, 0
     for size in sorted((task.memory_bytes for task in tasks), reverse=True)[: usable_cores()]:
         needed += size
@@ -184,10 +185,9 @@ def _failure(worker: _Running, code: int) -> EtcliError:
         why = describe_exit(code)
         hint = f"Its output is in {log}. Finished chunks are kept."
         if code == -signal.SIGKILL:
-            free = psutil.virtual_memory()
             why += (
                 f", out of memory (likely): it held at least {worker.peak / 1e9:.2f} GB, "
-                f"{free.available / 1e9:.2f} of {free.total / 1e9:.2f} GB are available now"
+                f"{available_bytes() / 1e9:.2f} GB are available now"
             )
             hint = f"Export fewer chunks at once (--jobs 1), or divide the network into more chunks (export.chunks). {hint}"
         return ExportError(

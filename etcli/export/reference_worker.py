@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from etcli.checkpoint.base import Checkpoint
+from etcli.common.errors import CheckpointError
 from etcli.export.isolated import Send, isolated_main
 
 
@@ -38,6 +40,7 @@ def work(job: dict[str, Any], send: Send) -> Mapping[str, Any]:
     decoder = ReferenceDecoder(
         checkpoint,
         kind(checkpoint),
+        stop_ids=_stop_ids(checkpoint),
         on_token=lambda index, token: send({"event": "token", "index": index, "id": token}),
     )
     prompt, cache = job["prompt_ids"], job["cache_length"]
@@ -46,6 +49,17 @@ def work(job: dict[str, Any], send: Send) -> Mapping[str, Any]:
         return {"judgements": [dataclasses.asdict(item) for item in judged]}
     decoded = decoder.decode(prompt, max_new_tokens=job["max_new_tokens"], cache_length=cache)
     return dataclasses.asdict(decoded)
+
+
+def _stop_ids(checkpoint: Checkpoint) -> tuple[int, ...]:
+    """Those that a bundle of the checkpoint gets: its own, and its tokenizer's where it has one."""
+    from etcli.export.assembly import united_config
+    from etcli.tokenizer.opening import open_tokenizer
+
+    try:
+        return united_config(checkpoint.config, open_tokenizer(checkpoint.path)).stop_ids
+    except CheckpointError:
+        return checkpoint.config.stop_ids
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from etcli.common.errors import ExportError, InterruptedByUser
 from etcli.common.files import stamp
 from etcli.common.hashing import value_sha256
 from etcli.common.locks import exclusive
+from etcli.common.memory import available_bytes
 from etcli.common.workspace import Workspace
 from etcli.export.assembly import Assembly, remove_leftovers, united_config
 from etcli.export.backends.base import Backend
@@ -194,10 +195,10 @@ class _Export:
         fitting = fitting_jobs(tasks)
         jobs = min(self.options.jobs or fitting, len(tasks))
         largest = max(task.memory_bytes for task in tasks)
-        if jobs * largest > psutil.virtual_memory().available:
+        available = available_bytes()
+        if jobs * largest > available:
             self.console.warn(
-                f"{jobs} workers may need {jobs * largest / 1e9:.1f} GB, "
-                f"{psutil.virtual_memory().available / 1e9:.1f} GB of memory are available",
+                f"{jobs} workers may need {jobs * largest / 1e9:.1f} GB, {available / 1e9:.1f} GB of memory are available",
                 code="export.memory",
             )
         made = sum(isinstance(task.work, ChunkWork) for task in tasks)

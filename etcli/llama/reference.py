@@ -6,7 +6,7 @@ the native runner: the whole prompt goes through in one call without padding, ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import torch
 
@@ -23,16 +23,23 @@ class ReferenceDecoder:
     """Greedy decoding; the lowest id wins a tie.
 
     Args:
-        checkpoint: whose configuration and stop ids count.
+        checkpoint: whose configuration counts.
         passes: its weights.
+        stop_ids: ids that end the answer, by default those of the configuration.
         on_token: called with index (from 0) and id of each generated token.
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, passes: Passes, *, on_token: Callable[[int, int], None] | None = None
+        self,
+        checkpoint: Checkpoint,
+        passes: Passes,
+        *,
+        stop_ids: Collection[int] | None = None,
+        on_token: Callable[[int, int], None] | None = None,
     ) -> None:
         self._checkpoint = checkpoint
         self._config = checkpoint.config
+        self._stop_ids = frozenset(checkpoint.config.stop_ids if stop_ids is None else stop_ids)
         self._passes = passes
         self._on_token = on_token
 
@@ -58,7 +65,7 @@ class ReferenceDecoder:
             if self._on_token is not None:
                 self._on_token(len(tokens), token)
             tokens.append(token)
-            if token in self._config.stop_ids:
+            if token in self._stop_ids:
                 return ReferenceResult(tuple(tokens), "stop_id")
             if len(tokens) == max_new_tokens:
                 return ReferenceResult(tuple(tokens), "max_new_tokens")
