@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from etcli.cli.catalogue import VERBS
 from etcli.common.errors import EtcliError, ExitCode, Problem
 from etcli.common.workspace import cache_dir
 
@@ -69,8 +70,6 @@ def problems_of(error: BaseException, words: Sequence[str]) -> tuple[Problem, ..
 
 def command_name(words: Sequence[str]) -> str:
     """The verb (and sub-command) that `words` call, for the JSON document."""
-    from etcli.cli.main import VERBS
-
     names = [word for word in words if not word.startswith("-")]
     if not names or names[0] not in VERBS:
         return ""

@@ -16,7 +16,8 @@ from etcli.export.lean import lean_lowering
 from etcli.export.measure import Steps, peak_memory_bytes
 from etcli.export.samples import sample_inputs
 from etcli.export.verification import LOWERED, PROGRAM, SAMPLES, Lowered
-from etcli.llama.chunk import Chunk, load_weights
+from etcli.llama.chunk import Chunk
+from etcli.llama.weights import load_weights
 from etcli.manifests.model import ModelConfig
 
 

@@ -9,10 +9,7 @@ from etcli.checkpoint.layout import EMBEDDING, HEAD, NORM
 from etcli.llama.layer import DecoderLayer
 from etcli.llama.linear import linear
 from etcli.llama.norm import RMSNorm
-from etcli.llama.weights import load_weights
 from etcli.manifests.model import ModelConfig
-
-__all__ = ["Chunk", "load_weights"]
 
 
 class Chunk(nn.Module):

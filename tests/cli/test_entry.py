@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from etcli.cli.main import VERBS
+from etcli.cli.catalogue import VERBS
 
 
 def etcli(*words, env=None, cwd=None):

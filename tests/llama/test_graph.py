@@ -12,9 +12,10 @@ from executorch.exir.passes import MemoryPlanningPass
 from executorch.extension.pybindings.portable_lib import _load_program_from_buffer
 
 from etcli.llama.caches import empty_caches
-from etcli.llama.chunk import Chunk, load_weights
+from etcli.llama.chunk import Chunk
 from etcli.llama.mask import additive_mask
 from etcli.llama.rope import rope_table, rotary_input
+from etcli.llama.weights import load_weights
 
 CACHE = 16
 PROMPT = 4

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from etcli.llama.caches import clear_left_padding, empty_caches
-from etcli.llama.chunk import Chunk, load_weights
+from etcli.llama.chunk import Chunk
 from etcli.llama.mask import additive_mask
 from etcli.llama.prefill import split_prompt
 from etcli.llama.rope import rope_table, rotary_input
-from etcli.llama.weights import load_embedding
+from etcli.llama.weights import load_embedding, load_weights
 
 LLAMA3 = {
     "rope_type": "llama3",

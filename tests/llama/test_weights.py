@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from etcli.common.errors import CheckpointError, ExitCode
-from etcli.llama.chunk import Chunk, load_weights
-from etcli.llama.weights import load_embedding
+from etcli.llama.chunk import Chunk
+from etcli.llama.weights import load_embedding, load_weights
 
 
 def test_a_new_chunk_has_no_storage(network) -> None:
