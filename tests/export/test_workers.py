@@ -1,0 +1,231 @@
+"""Workers that fail, are killed or have to stop. Most here are scripts in the place of real ones."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from small_export import Exported, small_document, start_export
+
+from etcli.common.errors import CheckpointError, EtcliError, ExportError, InterruptedByUser
+from etcli.export import pool
+from etcli.export.job import TablesWork, Trouble, Troubles
+from etcli.export.pool import Pool, Task, fitting_jobs
+
+Scripted = Callable[[dict[str, str]], None]
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
+    """Replaces workers by Python scripts, chosen by the name of their folder; `folder` is theirs."""
+
+    def use(scripts: dict[str, str]) -> None:
+        def command(folder: Path) -> list[str]:
+            body = f"import os, signal, sys, time\nfrom pathlib import Path\nfolder = Path({str(folder)!r})\n"
+            return [sys.executable, "-c", body + scripts[folder.name]]
+
+        monkeypatch.setattr(pool, "command", command)
+
+    return use
+
+
+def run(tmp_path: Path, names: list[str], jobs: int = 2) -> list[str]:
+    """Runs a task a name; returns the names that finished."""
+    finished: list[str] = []
+
+    def begin(key: str) -> Path:
+        folder = tmp_path / key
+        folder.mkdir()
+        return folder
+
+    tasks = [Task(name, name, TablesWork(positions=1), 1, tmp_path / "logs" / f"{name}.log") for name in names]
+    parts: list[float] = []
+    workers = Pool(jobs, tmp_path, begin=begin, finished=lambda task: finished.append(task.key), advance=parts.append)
+    try:
+        workers.run(tasks)
+        assert sum(parts) == pytest.approx(len(names))
+    except BaseException as error:
+        error.finished = finished  # type: ignore[attr-defined]
+        raise
+    return finished
+
+
+def children() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_all_tasks_run_at_most_so_many_at_once(tmp_path: Path, scripted: Scripted) -> None:
+    crowd = "".join(
+        (
+            "here = folder.parent / f'at-{folder.name}'; here.touch(); time.sleep(0.3)\n",
+            "count = len(list(folder.parent.glob('at-*'))); here.unlink()\n",
+            "print('@step lower'); sys.exit(count > 2)\n",
+        )
+    )
+    names = [f"n{index}" for index in range(5)]
+    scripted(dict.fromkeys(names, crowd))
+    assert sorted(run(tmp_path, names)) == names
+
+
+def test_killed_worker_is_named_with_its_memory(tmp_path: Path, scripted: Scripted) -> None:
+    body = "print('@step lower', flush=True); time.sleep(0.5); os.kill(os.getpid(), signal.SIGKILL)"
+    scripted({"chunk 3": body, "other": "time.sleep(60)", "first": "pass"})
+    with pytest.raises(ExportError) as caught:
+        run(tmp_path, ["first", "chunk 3", "other"])
+    (problem,) = caught.value.problems
+    assert problem.code == "export.worker_killed"
+    assert "chunk 3 was killed by SIGKILL, out of memory (likely): it held at least 0.0" in problem.message
+    assert "at step lower" in problem.message
+    assert "--jobs 1" in str(problem.hint)
+    assert str(tmp_path / "logs" / "chunk 3.log") in str(problem.hint)
+    assert caught.value.finished == ["first"]  # type: ignore[attr-defined]
+    assert children() == []
+
+
+def test_crashed_worker_is_not_called_out_of_memory(tmp_path: Path, scripted: Scripted) -> None:
+    scripted({"a": "os.kill(os.getpid(), signal.SIGSEGV)"})
+    with pytest.raises(ExportError, match="killed by SIGSEGV") as caught:
+        run(tmp_path, ["a"])
+    assert "memory" not in caught.value.problems[0].message
+
+
+def test_failed_worker_tells_its_last_words_and_keeps_its_log(tmp_path: Path, scripted: Scripted) -> None:
+    scripted({"a": "print('a detail')\nraise ValueError('no such thing')"})
+    with pytest.raises(ExportError, match=r"exit status 1\): ValueError: no such thing") as caught:
+        run(tmp_path, ["a"])
+    assert caught.value.problems[0].code == "export.worker_failed"
+    log = (tmp_path / "logs" / "a.log").read_text()
+    assert "a detail" in log
+    assert "Traceback" in log
+
+
+def test_workers_problems_keep_their_exit_code(tmp_path: Path, scripted: Scripted) -> None:
+    error = CheckpointError("bad tensor", code="checkpoint.truncated", hint="again", file="model.gguf", line=3)
+    text = Troubles(problems=tuple(Trouble.of(problem) for problem in error.problems)).to_text()
+    scripted({"a": f"(folder / 'troubles.json').write_text({text!r}); sys.exit(5)"})
+    with pytest.raises(EtcliError) as caught:
+        run(tmp_path, ["a"])
+    assert caught.value.problems == error.problems
+    assert caught.value.exit == 5
+
+
+def test_a_broken_report_of_problems_is_still_a_clear_failure(tmp_path: Path, scripted: Scripted) -> None:
+    scripted({"a": "(folder / 'troubles.json').write_text('{'); sys.exit('gave up')"})
+    with pytest.raises(ExportError, match="gave up"):
+        run(tmp_path, ["a"])
+
+
+def test_an_interrupt_ends_workers_and_their_children(tmp_path: Path, scripted: Scripted) -> None:
+    nest = "import subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); time.sleep(60)"
+    scripted({"a": nest, "b": nest})
+    started = time.monotonic()
+
+    def interrupt(signum: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 1.0)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, ["a", "b"])
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - started < 50
+    assert children() == []
+
+
+def test_jobs_fit_memory_and_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tasks = [Task(str(size), "", TablesWork(positions=1), size, tmp_path) for size in (100, 300, 200)]
+    monkeypatch.setattr(pool, "usable_cores", lambda: 8)
+    for available, jobs in ((50, 1), (350, 1), (550, 2), (600, 3), (10**9, 3)):
+        monkeypatch.setattr(pool, "available_bytes", lambda available=available: available)
+        assert fitting_jobs(tasks) == jobs
+    monkeypatch.setattr(pool, "usable_cores", lambda: 2)
+    assert fitting_jobs(tasks) == 2
+
+
+def worker_processes(root: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if "etcli.export.worker" in words and any(str(root) in word for word in words):
+            found.append(process)
+    return found
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_export_leaves_no_worker_and_no_bundle(
+    small_checkpoint: Path, tmp_path: Path, how: signal.Signals
+) -> None:
+    root = tmp_path / "workspace"
+    process = start_export(small_document(small_checkpoint), root)
+    wait_for(lambda: len(worker_processes(root)) == 2, process)
+    process.send_signal(how)
+    _, errors = process.communicate()
+    assert process.returncode != 0
+    if how == signal.SIGINT:
+        assert "InterruptedByUser" in errors
+    deadline = time.monotonic() + 30
+    while worker_processes(root) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert worker_processes(root) == []
+    assert not (root / "small" / "bundle").exists()
+
+
+def test_interrupted_export_goes_on(small_checkpoint: Path, exported: Exported, tmp_path: Path) -> None:
+    """Chunks named by --only-chunks stay finished; the next export makes the rest, and the bundle is the same."""
+    partial = Exported(small_document(small_checkpoint), type(exported.workspace)(tmp_path, "small"), small_checkpoint)
+    result = partial.again(only_chunks=(1,))
+    assert result.manifest is None
+    assert result.missing_chunks == (0,)
+    assert not partial.bundle.exists()
+    result = partial.again()
+    assert {chunk.index: chunk.reused for chunk in result.chunks} == {0: False, 1: True}
+    assert result.manifest == exported.manifest
+
+
+def test_interrupt_is_reported_with_what_to_do(copied: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Pool, "run", stop)
+    before = copied.manifest
+    with pytest.raises(InterruptedByUser) as caught:
+        copied.again(force=True)
+    assert caught.value.exit == 130
+    assert copied.manifest == before
+
+
+def test_too_little_space_is_told_before_work(
+    exported: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    with pytest.raises(ExportError, match="are free") as caught:
+        Exported(exported.document, type(exported.workspace)(tmp_path, "small"), exported.checkpoint).again()
+    assert caught.value.problems[0].code == "export.no_space"
+
+
+def test_a_worker_does_not_outlive_its_parent(tmp_path: Path) -> None:
+    """A job whose parent is another process than the one that started it is not done."""
+    from etcli.export.job import Job
+    from etcli.export.worker import command
+
+    Job(parent=os.getppid(), checkpoint=str(tmp_path), threads=1, work=TablesWork(positions=1)).write(
+        tmp_path / Job.FILE
+    )
+    assert subprocess.run(command(tmp_path)).returncode == signal.SIGTERM
