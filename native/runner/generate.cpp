@@ -53,7 +53,9 @@ GenerateStats generate(Model& model, const std::vector<int64_t>& prompt, const G
   const double start = now();
   const float* logits = nullptr;
   const int64_t* next = prompt.data();
-  for (const Call& call : split_prompt(stats.prompt_tokens, model.config.prompt_tokens)) {
+  std::vector<int64_t> shapes = model.config.prompt_tokens;
+  shapes.push_back(1);  // the decode methods take prompts too
+  for (const Call& call : split_prompt(stats.prompt_tokens, shapes)) {
     logits = model.forward(next, call.tokens, call.padding);
     next += call.tokens - call.padding;
     ++stats.prefill_calls;

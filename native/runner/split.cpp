@@ -6,15 +6,15 @@ namespace etcli {
 
 std::vector<Call> split_prompt(int64_t length, const std::vector<int64_t>& shapes) {
   struct Best {
-    int64_t rows = 0, calls = 0, size = 0;  // of the cheapest split, and one shape of it
+    int64_t cost = 0, calls = 0, size = 0;  // of the cheapest split, and one shape of it
   };
   std::vector<Best> cheapest(static_cast<size_t>(length) + 1);
   for (int64_t wanted = 1; wanted <= length; ++wanted) {
     Best& best = cheapest[static_cast<size_t>(wanted)];
     for (int64_t size : shapes) {
       const Best& rest = cheapest[static_cast<size_t>(std::max<int64_t>(0, wanted - size))];
-      const Best candidate{rest.rows + size, rest.calls + 1, size};
-      if (best.size == 0 || candidate.rows < best.rows || (candidate.rows == best.rows && candidate.calls < best.calls)) {
+      const Best candidate{rest.cost + size + call_rows, rest.calls + 1, size};
+      if (best.size == 0 || candidate.cost < best.cost || (candidate.cost == best.cost && candidate.calls < best.calls)) {
         best = candidate;
       }
     }

@@ -11,8 +11,12 @@ struct Call {
   int64_t padding;  // how many of them, at the start, are padding
 };
 
-// The calls that take `length` >= 1 tokens: as few rows as possible, then as few calls, then larger shapes. By rising size, and only
-// the first is padded, as the cache contract wants; with one shape T that is a first call of `length mod T` tokens, then full calls.
+// What a call costs on top of its rows, in rows: every call reads all weights, which on a phone's CPU takes about as long as computing
+// five rows does. So a short rest goes through one-token calls, and a longer one is padded.
+constexpr int64_t call_rows = 5;
+
+// The calls that take `length` >= 1 tokens: the least rows + call_rows * calls, then the fewest calls, then larger shapes. By rising
+// size, and only the first is padded, as the cache contract wants.
 // `shapes` holds at least one size, each at least 1, in falling order.
 std::vector<Call> split_prompt(int64_t length, const std::vector<int64_t>& shapes);
 

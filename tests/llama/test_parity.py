@@ -109,6 +109,10 @@ def test_several_prompt_shapes(network) -> None:
     compare(network, {}, chunks=2, shapes=[16, 4], prompt=39, decode=2, cache=64)
 
 
+def test_a_short_rest_through_one_token_calls(network) -> None:
+    compare(network, {}, chunks=2, shapes=[16, 1], prompt=35, decode=2, cache=64)
+
+
 def test_prompt_and_answer_fill_the_cache_to_its_last_position(network) -> None:
     compare(network, {}, chunks=1, shapes=[8], prompt=24, decode=8, cache=32)
 

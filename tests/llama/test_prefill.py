@@ -40,17 +40,31 @@ def test_two_shapes(length: int, expected: list[Call]) -> None:
     assert list(split_prompt(length, [128, 32])) == expected
 
 
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [
+        (1, [Call(1, 0)]),
+        (6, [Call(1, 0)] * 6),
+        (7, [Call(32, 25)]),
+        (37, [*[Call(1, 0)] * 5, Call(32, 0)]),
+        (39, [Call(32, 25), Call(32, 0)]),
+    ],
+)
+def test_a_short_rest_takes_one_token_calls(length: int, expected: list[Call]) -> None:
+    assert list(split_prompt(length, [32, 1])) == expected
+
+
 @pytest.mark.parametrize("shapes", [[7], [8, 3], [10, 7, 4], [16, 4, 2]])
 def test_split_is_the_best_there_is(shapes: list[int]) -> None:
     for length in range(1, 36):
         calls = split_prompt(length, shapes)
         most = -(-length // min(shapes))
         best = min(
-            (sum(size * count for size, count in zip(shapes, counts, strict=True)), sum(counts))
+            (sum((size + 5) * count for size, count in zip(shapes, counts, strict=True)), sum(counts))
             for counts in product(range(most + 1), repeat=len(shapes))
             if sum(size * count for size, count in zip(shapes, counts, strict=True)) >= length
         )
-        assert (sum(call.tokens for call in calls), len(calls)) == best
+        assert (sum(call.tokens + 5 for call in calls), len(calls)) == best
         assert sum(call.real for call in calls) == length
         assert 0 <= calls[0].padding < calls[0].tokens
         assert all(call.padding == 0 for call in calls[1:])

@@ -28,7 +28,7 @@ def test_ctest_passes(native_build: Path) -> None:
 
 def test_prompts_are_split_as_in_python(native_build: Path) -> None:
     program = native_build / "runner" / "tests" / "print_split"
-    for shapes in ((4,), (32,), (8, 4), (128, 32), (7, 5, 3), (64, 32, 8), (9, 2)):
+    for shapes in ((4,), (32,), (8, 4), (128, 32), (7, 5, 3), (64, 32, 8), (9, 2), (32, 1), (128, 32, 1)):
         done = subprocess.run(
             [program, "300", *map(str, shapes)], capture_output=True, text=True, timeout=60, check=True
         )

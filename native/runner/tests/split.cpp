@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 
 using namespace etcli;
@@ -25,7 +26,13 @@ TEST_CASE("one shape: the remainder first, then full calls") {
   CHECK(drawn(96, {32}) == "32 32 32");
 }
 
-TEST_CASE("several shapes: fewest rows, then fewest calls") {
+TEST_CASE("a short rest takes one-token calls, a longer one is padded") {
+  CHECK(drawn(6, {32, 1}) == "1 1 1 1 1 1");
+  CHECK(drawn(7, {32, 1}) == "25/32");
+  CHECK(drawn(37, {32, 1}) == "1 1 1 1 1 32");
+}
+
+TEST_CASE("several shapes: least rows and calls together") {
   CHECK(drawn(200, {128, 32}) == "24/32 32 32 128");
   CHECK(drawn(128, {128, 32}) == "128");
   CHECK(drawn(5, {8, 4}) == "3/8");
@@ -34,13 +41,16 @@ TEST_CASE("several shapes: fewest rows, then fewest calls") {
 }
 
 TEST_CASE("every length is covered, only the first call is padded, no cheaper split exists") {
-  for (const std::vector<int64_t>& shapes : std::vector<std::vector<int64_t>>{{4}, {8, 4}, {7, 5, 3}, {64, 32, 8}, {9, 2}}) {
-    // fewest[n]: the least rows >= n that a sum of shapes can have, by trying every reachable sum.
-    std::vector<bool> reachable(400, false);
-    reachable[0] = true;
-    for (size_t sum = 1; sum < reachable.size(); ++sum) {
+  for (const std::vector<int64_t>& shapes : std::vector<std::vector<int64_t>>{{4}, {8, 4}, {7, 5, 3}, {64, 32, 8}, {9, 2}, {32, 1}}) {
+    // exactly[n]: the least cost of calls whose rows add up to n, built up one call at a time.
+    constexpr int64_t never = 1 << 30;
+    std::vector<int64_t> exactly(400, never);
+    exactly[0] = 0;
+    for (size_t sum = 1; sum < exactly.size(); ++sum) {
       for (int64_t size : shapes) {
-        if (sum >= static_cast<size_t>(size) && reachable[sum - static_cast<size_t>(size)]) reachable[sum] = true;
+        if (sum >= static_cast<size_t>(size)) {
+          exactly[sum] = std::min(exactly[sum], exactly[sum - static_cast<size_t>(size)] + size + call_rows);
+        }
       }
     }
     for (int64_t length = 1; length <= 300; ++length) {
@@ -53,9 +63,8 @@ TEST_CASE("every length is covered, only the first call is padded, no cheaper sp
       }
       REQUIRE(calls[0].padding < calls[0].tokens);
       REQUIRE(rows - calls[0].padding == length);
-      size_t fewest = static_cast<size_t>(length);
-      while (!reachable[fewest]) ++fewest;
-      REQUIRE(rows == static_cast<int64_t>(fewest));
+      const int64_t cheapest = *std::min_element(exactly.begin() + length, exactly.end());
+      REQUIRE(rows + call_rows * static_cast<int64_t>(calls.size()) == cheapest);
     }
   }
 }
