@@ -38,12 +38,12 @@ def info_command(invocation: Invocation) -> None:
 @click.option(
     "--arch", type=click.Choice(["aarch64", "x86_64"]), default="aarch64", show_default=True, help="Its processor."
 )
-@click.option("--set-prop", "props", multiple=True, metavar="K=V", help="A property of the device (repeatable).")
-def start_command(invocation: Invocation, arch: str, props: tuple[str, ...]) -> None:
+@click.option("--set-prop", multiple=True, metavar="K=V", help="A property of the device (repeatable).")
+def start_command(invocation: Invocation, arch: str, set_prop: tuple[str, ...]) -> None:
     """Start a virtual device, or find it running, and connect adb to it."""
     from etcli.verbs.devices import start_virtual
 
-    result = start_virtual(arch, props, invocation.console)
+    result = start_virtual(arch, set_prop, invocation.console)
     invocation.console.print(f"{result.serial}  virtual {result.arch} (adb -s {result.serial} shell)")
     invocation.finish(result)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import traceback
@@ -19,7 +20,7 @@ def report(error: BaseException, words: Sequence[str]) -> int:
     """Show `error` the way the command line asked for (`--json`, `-v`), and return the process's exit code."""
     problems = problems_of(error, words)
     code = int(min(problem.exit_code for problem in problems))
-    if "--json" in words:
+    if getattr(error, "etcli_json", None) or (not hasattr(error, "etcli_json") and _json_asked(words)):
         from etcli.output.document import document
 
         # the console of the verb, if it got that far, holds the warnings that came before the failure
@@ -66,6 +67,12 @@ def problems_of(error: BaseException, words: Sequence[str]) -> tuple[Problem, ..
     crash = _write_crash(error, words)
     hint = f"The details are in {crash}; please report them." if crash else "Run it again with -v for the details."
     return (Problem("internal", f"a fault in etcli: {type(error).__name__}: {error}", hint=hint),)
+
+
+def _json_asked(words: Sequence[str]) -> bool:
+    """Whether a command line that could not be read to its end asks for JSON, itself or by its environment variable."""
+    name = f"ETCLI_{command_name(words).replace(' ', '_').upper()}_JSON"
+    return "--json" in words or os.environ.get(name, "").lower() in ("1", "true", "t", "yes", "y", "on")
 
 
 def command_name(words: Sequence[str]) -> str:

@@ -1,4 +1,7 @@
-"""What every verb shares: the common options, and the object that carries their values to the verb."""
+"""What every verb shares: the common options, and the object that carries their values to the verb.
+
+No option has a parameter of another name than its flag: click makes the name of its environment variable (`ETCLI_EXPORT_JSON`) from that.
+"""
 
 from __future__ import annotations
 
@@ -87,9 +90,7 @@ class Invocation:
 def _output_options(function: Verb) -> Verb:
     for option in reversed(
         (
-            click.option(
-                "--json", "as_json", is_flag=True, help="One JSON document on stdout, everything else on stderr."
-            ),
+            click.option("--json", is_flag=True, help="One JSON document on stdout, everything else on stderr."),
             click.option("-v", "--verbose", count=True, help="More detail."),
             click.option("-q", "--quiet", is_flag=True, help="Results and errors only."),
         )
@@ -99,23 +100,24 @@ def _output_options(function: Verb) -> Verb:
 
 
 def _call(name: str, function: Verb, values: dict[str, Any]) -> Any:
-    as_json = values.pop("as_json")
+    as_json = values.pop("json")
     verbosity = -1 if values.pop("quiet") else values.pop("verbose", 0)
     values.pop("verbose", None)
     invocation = Invocation(name, Console(json=as_json, verbosity=verbosity), as_json)
     if "recipe" in values:
         invocation.recipe = values.pop("recipe")
-        invocation.sets = values.pop("sets")
-        invocation.workspace_root = values.pop("workspace_root")
+        invocation.sets = values.pop("set")
+        invocation.workspace_root = values.pop("workspace")
     if "serial" in values:
         invocation.serial = values.pop("serial")
-        invocation.virtual = values.pop("virtual")
+        invocation.virtual = values.pop("device")
         if invocation.serial and invocation.virtual:
             raise click.UsageError("--serial and --device virtual exclude each other")
     try:
         return function(invocation, **values)
     except BaseException as error:
         error.etcli_warnings = tuple(invocation.console.warnings)  # type: ignore[attr-defined]
+        error.etcli_json = as_json  # type: ignore[attr-defined]
         raise
 
 
@@ -145,7 +147,6 @@ def recipe_command(name: str, *, short_help: str | None = None) -> Callable[[Ver
         for option in (
             click.option(
                 "--workspace",
-                "workspace_root",
                 type=click.Path(file_okay=False, path_type=Path),
                 default=Path(".etcli"),
                 show_default=True,
@@ -154,10 +155,8 @@ def recipe_command(name: str, *, short_help: str | None = None) -> Callable[[Ver
             ),
             click.option(
                 "--set",
-                "sets",
                 multiple=True,
                 metavar="KEY.SUB=VALUE",
-                envvar=f"{prefix}_SET",
                 help="Change a recipe value (repeatable).",
             ),
             click.argument("recipe", required=False, envvar="ETCLI_RECIPE"),
@@ -172,7 +171,6 @@ def device_options(function: Verb) -> Verb:
     """`-s/--serial` and `--device virtual[:ARCH]`."""
     function = click.option(
         "--device",
-        "virtual",
         metavar="virtual[:aarch64|x86_64]",
         help="A virtual device, started if needed.",
     )(function)

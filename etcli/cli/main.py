@@ -58,8 +58,13 @@ class LazyGroup(click.Group):
     invoke_without_command=True,
     context_settings={"auto_envvar_prefix": "ETCLI", "help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-@click.option("--version", is_flag=True, help="Print the version; with --json, every version that matters.")
-@click.option("--json", "as_json", is_flag=True, help="With --version: one JSON document.")
+@click.option(
+    "--version",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="Print the version; with --json, every version that matters.",
+)
+@click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="With --version: one JSON document.")
 @click.pass_context
 def cli(ctx: click.Context, version: bool, as_json: bool) -> None:
     """From a Llama checkpoint to tokens on an Android phone, from one YAML recipe.
@@ -72,13 +77,15 @@ def cli(ctx: click.Context, version: bool, as_json: bool) -> None:
 
         print_version(as_json=as_json)
         ctx.exit(0)
+    if as_json:
+        raise click.UsageError("before a verb, --json goes with --version alone; write it after the verb", ctx)
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
         ctx.exit(0)
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
-    """SIGTERM takes the same way out as Ctrl-C, so that children end and half-written files go."""
+    """SIGTERM and a closed terminal take the same way out as Ctrl-C, so that children end and half-written files go."""
     raise KeyboardInterrupt
 
 
@@ -86,6 +93,8 @@ def main(argv: list[str] | None = None) -> NoReturn:
     """Run etcli and exit."""
     words = sys.argv[1:] if argv is None else argv
     signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # under nohup it is ignored, and stays so
+        signal.signal(signal.SIGHUP, _terminate)
     code: Any = 0
     try:
         code = cli.main(args=words, prog_name="etcli", standalone_mode=False) or 0

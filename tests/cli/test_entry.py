@@ -5,8 +5,10 @@ import os
 import subprocess
 import sys
 
+import click
 import pytest
 
+from etcli.cli import main
 from etcli.cli.catalogue import VERBS
 
 
@@ -82,3 +84,65 @@ def test_a_fault_of_ours_is_exit_1_with_a_crash_file(tmp_path, monkeypatch, caps
     assert "RuntimeError: boom" in crashes[0].read_text()
     assert str(crashes[0]) in err
     assert "Traceback" not in err
+
+
+def leaves(command, words):
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from leaves(command.get_command(context, name), (*words, name))
+    else:
+        yield words, command
+
+
+def test_every_flag_has_an_environment_variable_of_its_own_name():
+    # click makes ETCLI_<COMMAND>_<PARAMETER>; docs/cli.md promises ETCLI_<VERB>_<FLAG>
+    found = dict(leaves(main.cli, ()))
+    assert ("bundle", "pack") in found
+    for words, command in found.items():
+        for option in command.params:
+            flag = next((name for name in option.opts if name.startswith("--")), None)
+            if flag is not None:
+                assert option.name == flag.removeprefix("--").replace("-", "_"), (words, flag)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("validate", "none.yaml"), ("validate", "--nothing"), ("device", "info", "-s", "x", "--device", "virtual")],
+)
+def test_json_may_be_asked_for_by_the_environment(words, tmp_path):
+    name = "ETCLI_DEVICE_INFO_JSON" if words[0] == "device" else "ETCLI_VALIDATE_JSON"
+    done = etcli(*words, env={name: "1"}, cwd=tmp_path)
+    document = json.loads(done.stdout)
+    assert done.returncode == document["exit"] == 2
+    assert document["errors"]
+    assert done.stderr == ""
+
+
+def test_a_flag_of_another_option_does_not_ask_for_json(tmp_path):
+    done = etcli("run", "none.yaml", "--prompt", "--json", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "none.yaml" in done.stderr
+
+
+def test_json_without_a_verb_is_no_help_page():
+    done = etcli("--json")
+    assert done.returncode == json.loads(done.stdout)["exit"] == 2
+
+
+def test_a_pinned_version_in_the_environment_is_no_flag():
+    done = etcli("recipe", "list", env={"ETCLI_VERSION": "0.1.0", "ETCLI_AS_JSON": "x"})
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_termination_signal_takes_the_way_out_of_ctrl_c(name):
+    code = (
+        "import os, signal, time; from etcli.cli import main\n"
+        f"main.cli.main = lambda **_: (os.kill(os.getpid(), signal.{name}), time.sleep(30))\n"
+        "main.main(['validate'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=20)
+    assert done.returncode == 130
+    assert done.stderr == "error: interrupted\n"
