@@ -14,10 +14,7 @@ from etcli.recipe.fit import fit_problem
 from etcli.recipe.loaded import LoadedRecipe
 
 BASE_MEMORY = 500 << 20
-"""Resident bytes of a worker before it reads a weight, PyTorch and ExecuTorch mostly (measured 430 MB; benchmarks/export_memory.py)."""
-
-WEIGHTS_FACTOR = 3
-"""Bytes a worker's peak grows by for each byte of its chunk's weights: the verification maps the file, packs a copy, and adds activations."""
+"""Resident bytes of a worker before it reads a weight, PyTorch and ExecuTorch mostly (benchmarks/export_memory.py: 455 MB)."""
 
 _FLOAT32 = 4
 
@@ -31,6 +28,7 @@ class ChunkPlan:
         head: whether it ends in logits.
         tensors: canonical names of the weights.
         weights_bytes: their size in float32.
+        largest_bytes: that of the largest of them.
     """
 
     index: int
@@ -41,11 +39,15 @@ class ChunkPlan:
     methods: tuple[NamedShape, ...]
     tensors: tuple[str, ...]
     weights_bytes: int
+    largest_bytes: int
 
     @property
     def memory_bytes(self) -> int:
-        """What its worker is expected to use at most."""
-        return BASE_MEMORY + WEIGHTS_FACTOR * self.weights_bytes
+        """What its worker is expected to use at most.
+
+        Lowering holds the weights and, of one tensor at a time, two copies; the verification maps the file and packs the weights once.
+        """
+        return BASE_MEMORY + 2 * self.weights_bytes + 2 * self.largest_bytes
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ def make_plan(loaded: LoadedRecipe, config: ModelConfig) -> ExportPlan:
                 methods=tuple(NamedShape(name=f"{recipe.name}_{shape}_{index}", shape=shape) for shape in shapes),
                 tensors=tensors,
                 weights_bytes=sum(sizes[name] for name in tensors),
+                largest_bytes=max(sizes[name] for name in tensors),
             )
         )
     return ExportPlan(

@@ -40,6 +40,7 @@ def test_chunks_methods_and_sizes() -> None:
     ]
     assert [method.name for method in plan.chunks[2].methods] == ["a.b-1_16t32c_2", "a.b-1_4t32c_2", "a.b-1_1t32c_2"]
     assert [chunk.weights_bytes for chunk in plan.chunks] == [2 * LAYER, 2 * LAYER, 2 * LAYER + 4 * (8 + 80)]
+    assert [chunk.largest_bytes for chunk in plan.chunks] == [4 * 8 * 12] * 3
     assert plan.chunks[2].tensors[-2:] == ("model.norm.weight", "model.embed_tokens.weight")
     assert plan.embedding_bytes == 4 * 80
     assert plan.rope_bytes == 32 * 2 * 4 * 4
