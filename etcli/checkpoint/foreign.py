@@ -15,6 +15,10 @@ def unknown_format(path: Path) -> Problem:
     """The problem of `path` being no checkpoint that can be read."""
     if not path.exists():
         return _problem(path, "there is no checkpoint here", "missing", "Check model.source in the recipe.")
+    if not (path.is_dir() or path.is_file()):
+        return _problem(
+            path, f"{path.name} is neither a file nor a folder", "unknown", "Save the checkpoint as a file."
+        )
     what, code, hint = _folder(path) if path.is_dir() else _file(path)
     return _problem(path, f"{path.name} is {what}", code, hint)
 
@@ -51,7 +55,9 @@ def _file(path: Path) -> tuple[str, str, str]:
 
 
 def _folder(path: Path) -> tuple[str, str, str]:
-    names = sorted(entry.name for entry in path.iterdir())
+    entries = sorted(path.iterdir())
+    dangling = [entry.name for entry in entries if entry.is_symlink() and not entry.exists()]
+    names = [entry.name for entry in entries if entry.is_file() or entry.is_dir()]
     guess = [name for name in names if name.endswith(".gguf")]
     if guess:
         return "a folder of GGUF files", "unsupported", f"Name one file, such as {path / guess[0]}"
@@ -65,13 +71,16 @@ def _folder(path: Path) -> tuple[str, str, str]:
         )
     if "adapter_config.json" in names:
         return "a LoRA adapter without its base model", "unsupported", "Name the base model as model.source."
+    if any(name == "config.json" or name.startswith("model") for name in dangling):
+        hint = "What they point to was moved or deleted (caches keep such files elsewhere). Fetch the folder again, or copy it with: cp -rL"
+        return f"a folder whose links lead nowhere: {', '.join(dangling[:4])}", "missing", hint
     if any(name.startswith("model-0") and name.endswith(".safetensors") for name in names):
         lost = [name for name in ("config.json", "model.safetensors.index.json") if name not in names]
         return f"a folder of shards without {' and '.join(lost)}", "missing", "Fetch the missing files into the folder."
     inner = [name for name in names if (path / name / "config.json").is_file()]
     if inner:
         return "not a checkpoint folder itself", "unsupported", f"Did you mean {path / inner[0]}?"
-    lost = [name for name in ("config.json", "model.safetensors") if name not in names]
+    lost = [name for name in ("config.json", "model.safetensors") if not (path / name).is_file()]
     return (
         f"a folder without {' and '.join(lost)}",
         "missing" if len(lost) == 1 else "unknown",

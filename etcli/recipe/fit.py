@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from etcli.common.errors import Problem, RecipeError
 from etcli.manifests.model import ModelConfig
 from etcli.recipe.loaded import LoadedRecipe
 
 
-def fit_problem(loaded: LoadedRecipe, model: ModelConfig) -> Problem | None:
-    """What the recipe asks of the network that it cannot give, or None: chunks that do not share its layers equally."""
-    location = loaded.location("export.chunks")
+def fit_problems(loaded: LoadedRecipe, model: ModelConfig) -> Iterator[Problem]:
+    """What the recipe asks of the network that it cannot give: chunks that do not share its layers, a cache longer than attention reaches."""
     chunks = loaded.recipe.export.chunks
     if model.num_layers % chunks:
         fitting = ", ".join(str(n) for n in range(1, model.num_layers + 1) if model.num_layers % n == 0)
-        return RecipeError.problem(
-            f"export.chunks: {chunks} chunks cannot share {model.num_layers} layers equally",
+        yield _problem(
+            loaded,
+            "export.chunks",
+            f"{chunks} chunks cannot share {model.num_layers} layers equally",
             code="recipe.chunks",
             hint=f"Numbers of chunks that fit: {fitting}",
-            file=location.file,
-            line=location.line,
-            column=location.column,
         )
-    return None
+    cache = loaded.recipe.export.parsed_shapes[0].cache
+    if model.sliding_window is not None and cache > model.sliding_window:
+        yield _problem(
+            loaded,
+            "export.shapes",
+            f"a cache of {cache} positions is longer than the sliding window of {model.sliding_window} that the network attends over",
+            code="recipe.sliding_window",
+            hint=f"Use caches of at most {model.sliding_window} positions: within them sliding attention is full attention.",
+        )
+
+
+def long_cache_warning(loaded: LoadedRecipe, model: ModelConfig) -> str | None:
+    """What to say of a cache longer than the network's context, which works and rarely gives sense."""
+    cache = loaded.recipe.export.parsed_shapes[0].cache
+    if cache <= model.context_length:
+        return None
+    return f"the cache of {cache} positions is longer than the context of {model.context_length} that the network was trained for"
+
+
+def _problem(loaded: LoadedRecipe, key: str, message: str, *, code: str, hint: str) -> Problem:
+    place = loaded.location(key)
+    return RecipeError.problem(
+        f"{key}: {message}", code=code, hint=hint, file=place.file, line=place.line, column=place.column
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from etcli.common.errors import RecipeError
 from etcli.recipe.schema import Recipe
 
 
@@ -53,5 +54,16 @@ class LoadedRecipe:
         return f"{key}: {value}"
 
     def resolve_path(self, text: str) -> Path:
-        """`text` as an absolute path: relative ones start at the recipe's folder, `~` is the home folder."""
-        return (self.base / Path(text).expanduser()).absolute()
+        """`text` as an absolute path: relative ones start at the recipe's folder, `~` is the home folder.
+
+        Raises:
+            RecipeError: `recipe.home`, the user that `~USER` names is none of this machine.
+        """
+        try:
+            return (self.base / Path(text).expanduser()).absolute()
+        except RuntimeError:
+            raise RecipeError(
+                f"{text.split('/')[0]} is no home folder of this machine",
+                code="recipe.home",
+                hint="Write the path out, or ./~NAME for a file whose name starts so.",
+            ) from None

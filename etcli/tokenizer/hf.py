@@ -103,7 +103,12 @@ def open_folder(folder: Path) -> HfTokenizer:
     """
     path = folder / TOKENIZER
     if path.stat().st_size > _MAX_BYTES:
-        raise CheckpointError(f"{path.name} has {path.stat().st_size} bytes", code="tokenizer.invalid", file=path)
+        raise CheckpointError(
+            f"{path.name} has {path.stat().st_size} bytes, more than the {_MAX_BYTES} that a tokenizer may have",
+            code="tokenizer.invalid",
+            hint="Fetch the file again; it is not the tokenizer of this model.",
+            file=path,
+        )
     try:
         inner = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
     except Exception as error:  # the package raises plain Exception for whatever is wrong
@@ -113,6 +118,13 @@ def open_folder(folder: Path) -> HfTokenizer:
             hint="Fetch the file again; a Git LFS pointer or a cut-off download looks like this.",
             file=path,
         ) from None
+    if not inner.get_vocab_size(with_added_tokens=True):
+        raise CheckpointError(
+            f"{path.name} has no vocabulary",
+            code="tokenizer.invalid",
+            hint="Fetch the file again, from where the model's weights are from.",
+            file=path,
+        )
     config = _optional(folder / "tokenizer_config.json")
     template = _template(folder, config)
     special = _special_tokens(config, _optional(folder / "special_tokens_map.json"))
@@ -157,7 +169,12 @@ def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
         try:
             return path.read_bytes().decode()
         except UnicodeDecodeError as error:
-            raise CheckpointError(f"{path.name} is not UTF-8: {error}", code="tokenizer.invalid", file=path) from None
+            raise CheckpointError(
+                f"{path.name} is not UTF-8: {error}",
+                code="tokenizer.invalid",
+                hint="Fetch the file again; a chat template is text.",
+                file=path,
+            ) from None
     value = config.get("chat_template")
     if isinstance(value, list):
         named = {item.get("name"): item.get("template") for item in value if isinstance(item, dict)}

@@ -15,6 +15,7 @@ from etcli.manifests.model import ModelConfig
 from etcli.pte.facts import ProgramFacts
 from etcli.pte.read import read_program
 from etcli.recipe.outdated import MANIFEST
+from etcli.recipe.written import shorten
 from etcli.toolchain.elf import is_elf, read_elf
 
 _FLATBUFFER_IDENTIFIER = slice(4, 6)
@@ -52,7 +53,7 @@ def inspect(path: Path) -> Inspection:
         UsageError: there is nothing there, or nothing that etcli knows.
         EtcliError: it is of a known kind but damaged.
     """
-    if not path.exists():
+    if not _exists(path):
         raise UsageError(
             f"{path} does not exist", code="inspect.missing", hint="Name a .pte, a bundle, an ELF file or a checkpoint."
         )
@@ -60,12 +61,29 @@ def inspect(path: Path) -> Inspection:
         if (path / MANIFEST).is_file():
             return Inspection(path, "bundle", bundle=BundleManifest.read(path / MANIFEST))
         return _checkpoint(path)
+    if not path.is_file():
+        raise UsageError(
+            f"{path} is neither a file nor a folder",
+            code="inspect.unknown",
+            hint="Save what comes through it as a file.",
+        )
     head = _head(path)
     if head[_FLATBUFFER_IDENTIFIER] == b"ET":
         return Inspection(path, "program", program=read_program(path))
     if is_elf(path):
         return Inspection(path, "elf", elf=read_elf(path))
     return _checkpoint(path)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise UsageError(
+            f"{shorten(str(path))} cannot be reached: {error.strerror}",
+            code="inspect.unreadable",
+            hint="Check the path, and that you may read every folder on the way to it.",
+        ) from None
 
 
 def _head(path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""Recipe and checkpoint checked from headers alone: no tensor read, no torch, no download."""
+"""Recipe, checkpoint and tokenizer checked from headers alone: no tensor read, no torch, no download."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from etcli.checkpoint.checks import header_problems
 from etcli.checkpoint.opening import open_checkpoint
 from etcli.checkpoint.source import peek
 from etcli.common.errors import EtcliError, Problems
+from etcli.export.assembly import united_config
 from etcli.manifests.model import ModelConfig
 from etcli.output.console import Console
-from etcli.recipe.fit import fit_problem
+from etcli.recipe.fit import fit_problems, long_cache_warning
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.support import unsupported
+from etcli.tokenizer.base import Tokenizer
+from etcli.tokenizer.chat import encode_prompt
+from etcli.tokenizer.opening import open_tokenizer
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Validated:
 
 
 def validate(loaded: LoadedRecipe, console: Console) -> Validated:
-    """Check a recipe and, where it is on this machine, its checkpoint's headers.
+    """Check a recipe and, where it is on this machine, its checkpoint's headers, its tokenizer and the recipe's prompt.
 
     Raises:
         EtcliError: with every problem found.
@@ -51,7 +55,8 @@ def validate(loaded: LoadedRecipe, console: Console) -> Validated:
     try:
         path = peek(loaded)
     except EtcliError as error:
-        problems.absorb(error)
+        # a kind of source that is not supported yet has been named already
+        problems.found.extend(problem for problem in error.problems if problem.code != "source.unsupported")
     else:
         if path is None:
             console.warn(
@@ -66,6 +71,50 @@ def validate(loaded: LoadedRecipe, console: Console) -> Validated:
         if not found:
             checkpoint = open_checkpoint(path)
             model, kind = checkpoint.config, checkpoint.format
-            problems.add(fit_problem(loaded, model))
+            problems.found.extend(fit_problems(loaded, model))
+            long = long_cache_warning(loaded, model)
+            if long is not None:
+                console.warn(long, code="export.long_cache")
+        _check_tokenizer(loaded, path, model, problems, console)
     problems.raise_if_any()
     return Validated(loaded.path, loaded.recipe.name, path, kind, model)
+
+
+def _check_tokenizer(
+    loaded: LoadedRecipe, path: Path, model: ModelConfig | None, problems: Problems, console: Console
+) -> None:
+    """What export and run would find wrong with the tokenizer; `model` is None for a checkpoint that is wrong itself."""
+    if model is None and path.is_file():
+        return  # the same file, whose header cannot be trusted
+    try:
+        tokenizer = open_tokenizer(path)
+        if model is not None:
+            united_config(model, tokenizer)
+        _try_prompt(loaded, tokenizer, console)
+    except EtcliError as error:
+        # a file that checkpoint and tokenizer share has been named already
+        known = {(problem.file, problem.message) for problem in problems.found}
+        problems.found.extend(problem for problem in error.problems if (problem.file, problem.message) not in known)
+
+
+def _try_prompt(loaded: LoadedRecipe, tokenizer: Tokenizer, console: Console) -> None:
+    """Encode the recipe's prompt as `run` will. What another prompt or `--no-chat` would cure is a warning.
+
+    Raises:
+        CheckpointError: the chat template fails.
+    """
+    run, cache = loaded.recipe.run, loaded.recipe.export.parsed_shapes[0].cache
+    if run.chat and tokenizer.chat_template is None:
+        console.warn(
+            "the checkpoint has no chat template, so `etcli run` cannot chat: use --no-chat, or run.chat: false",
+            code="tokenizer.no_chat_template",
+        )
+        return
+    count = len(encode_prompt(tokenizer, run.prompt, chat=run.chat, system=run.system))
+    if not count:
+        console.warn("run.prompt is empty, so `etcli run` needs --prompt", code="run.prompt_empty")
+    elif count >= cache:
+        console.warn(
+            f"run.prompt has {count} tokens, the cache holds {cache}, prompt and answer together: `etcli run` refuses it",
+            code="run.prompt_too_long",
+        )

@@ -183,6 +183,9 @@ def test_mistral_is_bounded_by_its_window(read: Read) -> None:
     assert right(read(mistral)).num_kv_heads == 8
     assert right(read(mistral | {"sliding_window": None})).context_length == 32768
     assert right(read(mistral | {"sliding_window": 8192, "num_key_value_heads": 4})).context_length == 8192
+    assert right(read(mistral)).sliding_window == 4096
+    assert right(read(mistral | {"sliding_window": None})).sliding_window is None
+    assert right(read(LLAMA2 | {"sliding_window": 16})).sliding_window is None  # not a key of the family
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 1', "\xff", "[" * 100000])
@@ -208,3 +211,17 @@ def test_llama3_divisors_are_those_of_transformers(head_dim: int, factor: float)
     torch.testing.assert_close(
         torch.tensor(llama3_divisors(rope, head_dim), dtype=torch.float64), expected, rtol=1e-5, atol=0
     )
+
+
+@pytest.mark.parametrize("key", ["tie_word_embeddings", "attention_bias", "mlp_bias"])
+def test_a_flag_is_true_or_false(read: Read, key: str) -> None:
+    for value in ("false", 0, [], 1.0):
+        assert wrong(read(LLAMA2 | {key: value})) == [
+            f"checkpoint.config: config.json is wrong: {key} is {value!r}, neither true nor false"
+        ]
+    assert right(read(LLAMA2 | {key: None})) == right(read({k: v for k, v in LLAMA2.items() if k != key}))
+
+
+def test_a_lying_number_of_layers_costs_nothing(read: Read) -> None:
+    (problem,) = wrong(read(LLAMA2 | {"num_hidden_layers": 10**12}))
+    assert "num_layers" in problem

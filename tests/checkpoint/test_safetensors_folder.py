@@ -260,3 +260,33 @@ def test_a_file_that_shrinks_after_opening_is_explained(copy: Build) -> None:
     with pytest.raises(EtcliError) as caught:
         checkpoint.read("model.norm.weight")
     assert caught.value.problems[0].code == "checkpoint.truncated"
+
+
+def test_a_tensor_in_two_shards_is_the_one_that_the_index_names(copy: Build) -> None:
+    folder = copy(shard_size="40KB")
+    index = json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"]
+    name = "model.layers.0.mlp.down_proj.weight"
+    right = safetensors.torch.load_file(folder / index[name])[name]
+    for file in sorted(set(index.values()) - {index[name]}):
+        tensors = safetensors.torch.load_file(folder / file)
+        safetensors.torch.save_file(tensors | {name: right + 1}, folder / file)
+    assert torch.equal(open_checkpoint(folder).read(name), right)
+
+
+def test_links_that_lead_nowhere_are_named(copy: Build) -> None:
+    folder = copy()
+    weights = folder / "model.safetensors"
+    weights.unlink()
+    weights.symlink_to(folder / "blobs" / "moved")
+    problem = only(folder)
+    assert problem.code == "checkpoint.missing"
+    assert "model.safetensors" in problem.message
+    assert "cp -rL" in problem.hint
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_folder_of_a_files_name_is_no_file(copy: Build, name: str) -> None:
+    folder = copy()
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    assert only(folder).message.endswith(f"without {name}")

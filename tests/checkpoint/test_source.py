@@ -15,7 +15,7 @@ import pydantic
 import pytest
 
 from etcli.checkpoint import source
-from etcli.common.errors import CheckpointError, Problem
+from etcli.common.errors import CheckpointError, Problem, RecipeError
 from etcli.common.hashing import file_sha256
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe, Location
@@ -66,7 +66,7 @@ def fetch(loaded: LoadedRecipe) -> Path:
 
 
 def failure(call: Callable[[], object]) -> Problem:
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises((CheckpointError, RecipeError)) as caught:
         call()
     (problem,) = caught.value.problems
     assert problem.hint
@@ -232,6 +232,35 @@ def test_a_local_path_that_is_not_there(tmp_path: Path) -> None:
         assert problem.code == "source.missing"
         assert problem.line == 3
         assert str(tmp_path) in str(problem.hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("file/below", "source.missing"),
+        ("a" * 300, "source.unreadable"),
+        ("pipe", "source.not_a_file"),
+        ("/dev/zero", "source.not_a_file"),
+        ("~no-such-user-of-this-machine/model", "recipe.home"),
+    ],
+)
+def test_a_local_path_that_is_no_checkpoint(tmp_path: Path, text: str, code: str) -> None:
+    (tmp_path / "file").write_text("")
+    os.mkfifo(tmp_path / "pipe")
+    loaded = recipe(tmp_path, text, SHA256)
+    for call in (lambda: fetch(loaded), lambda: source.peek(loaded)):
+        problem = failure(call)
+        assert problem.code == code
+        assert problem.line == 3
+        assert problem.hint
+        assert "ETCLI_CACHE_DIR" not in problem.hint
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_local_file_that_may_not_be_hashed(tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").write_bytes(CONTENT)
+    (tmp_path / "a.gguf").chmod(0)
+    assert failure(lambda: fetch(recipe(tmp_path, "a.gguf", SHA256))).code == "source.unreadable"
 
 
 def test_a_local_hash_is_taken_once_and_again_after_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

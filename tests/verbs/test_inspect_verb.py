@@ -1,5 +1,6 @@
 """`etcli inspect`: told by content, nothing of it run."""
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 import samples
 
-from etcli.common.errors import EtcliError
+from etcli.common.errors import EtcliError, UsageError
 from etcli.common.workspace import Workspace
 from etcli.verbs.inspect import inspect
 
@@ -34,6 +35,20 @@ def test_a_checkpoint_folder(random_llama):
     layer = 64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 64 * 96 + 2 * 64
     assert found.checkpoint.parameters == 2 * 320 * 64 + 2 * layer + 64
     assert found.checkpoint.dtypes == {"F32": found.checkpoint.tensors}
+
+
+def test_what_is_no_file_is_never_opened(tmp_path):
+    pipe = tmp_path / "model.pte"
+    os.mkfifo(pipe)
+    for path, code in (
+        (pipe, "inspect.unknown"),
+        (Path("/dev/zero"), "inspect.unknown"),
+        (tmp_path / ("a" * 300), "inspect.unreadable"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            inspect(path)
+        assert caught.value.problems[0].code == code
+        assert caught.value.problems[0].hint
 
 
 def test_the_default_gguf(default_model):
