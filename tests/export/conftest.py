@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_export import Exported, export_apart, small_document
+from small_export import Exported, export_here, small_document
 
 from etcli.common.workspace import Workspace
 
@@ -31,7 +31,7 @@ def exported(small_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -
     """Exported for XNNPACK in two chunks. Tests do not change it: `copied` is there for that."""
     root = tmp_path_factory.mktemp("exported")
     document = small_document(small_checkpoint)
-    export_apart(document, root)
+    export_here(document, root, jobs=2)
     return Exported(document, Workspace(root, "small"), small_checkpoint)
 
 
