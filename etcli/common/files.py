@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -84,6 +85,14 @@ def remove_tree(path: Path) -> None:
         path.unlink(missing_ok=True)
     elif path.exists():
         shutil.rmtree(path)
+
+
+def is_no_space(error: BaseException) -> bool:
+    """Whether `error` says that a disk or a quota is full, in whatever class a library wraps it (safetensors has its own)."""
+    full = (errno.ENOSPC, errno.EDQUOT)
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in full
+    return any(f"os error {number})" in str(error) or os.strerror(number) in str(error) for number in full)
 
 
 def stamp(path: Path) -> dict[str, list[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import queue
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from etcli.common.errors import EtcliError, ExportError
+from etcli.common.files import is_no_space
 from etcli.common.memory import available_bytes
 from etcli.common.process import describe_exit, end, start
 from etcli.export.job import STEP_MARK, STEPS, ChunkWork, Job, TablesWork, Troubles
@@ -114,11 +116,16 @@ class Pool:
         """Keep a worker's output in its log, pass its lines on. Runs in a thread until the output ends."""
         pipe = worker.process.stdout
         assert pipe is not None  # noqa: S101 - a pipe was asked for
-        worker.task.log.parent.mkdir(parents=True, exist_ok=True)
-        with worker.task.log.open("wb") as log:
+        with contextlib.ExitStack() as stack:
+            log = None
+            with contextlib.suppress(OSError):
+                worker.task.log.parent.mkdir(parents=True, exist_ok=True)
+                log = stack.enter_context(worker.task.log.open("wb", buffering=0))
             for raw in pipe:
-                log.write(raw)
-                log.flush()
+                # A full disk costs the log, never a line: whoever stopped reading here would stop the worker too.
+                with contextlib.suppress(OSError):
+                    if log is not None:
+                        log.write(raw)
                 self._lines.put((worker, raw.decode(errors="replace").rstrip()))
 
     def _listen(self) -> None:
@@ -194,6 +201,12 @@ def _failure(worker: _Running, code: int) -> EtcliError:
             f"the worker of {task.title} was {why}{step}", code="export.worker_killed", hint=hint, file=log
         )
     reason = next((line for line in reversed(worker.last) if not line.startswith(" ")), "it printed nothing")
+    if is_no_space(RuntimeError(reason)):
+        return ExportError(
+            f"no space left while the worker of {task.title} wrote into {worker.folder.parent}",
+            code="export.no_space",
+            hint="Free some space, or put the workspace on another disk (--workspace). Finished chunks are kept.",
+        )
     return ExportError(
         f"the worker of {task.title} failed{step} ({describe_exit(code)}): {reason}",
         code="export.worker_failed",

@@ -17,8 +17,8 @@ import etcli
 from etcli.checkpoint.base import Checkpoint
 from etcli.checkpoint.opening import open_checkpoint
 from etcli.checkpoint.source import fetch, peek
-from etcli.common.errors import ExportError, InterruptedByUser
-from etcli.common.files import stamp
+from etcli.common.errors import CheckpointError, EtcliError, ExportError, InterruptedByUser
+from etcli.common.files import is_no_space, stamp
 from etcli.common.hashing import value_sha256
 from etcli.common.locks import exclusive
 from etcli.common.memory import available_bytes
@@ -37,6 +37,7 @@ from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.export_report import ChunkReport, ExportReport
 from etcli.manifests.model import ModelConfig
 from etcli.output.console import Console
+from etcli.output.units import bytes_text
 from etcli.recipe.fingerprint import export_fingerprint
 from etcli.recipe.fit import long_cache_warning
 from etcli.recipe.loaded import LoadedRecipe
@@ -58,7 +59,7 @@ def export(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions, c
         RecipeError: a backend, precision or number of chunks that cannot be had.
         UsageError: a chunk in `options.only_chunks` that there is none of.
         CheckpointError: the source, its headers or its tokenizer are wrong.
-        ExportError: a worker failed or was killed, its result differs from eager, or there is no space.
+        ExportError: a worker failed or was killed, its result differs from eager, or the workspace is full or not writable.
         InterruptedByUser: Ctrl-C. Workers have ended and finished chunks are kept, as after every failure; the old bundle stays as it was.
     """
     backend = backend_for(loaded)
@@ -66,15 +67,35 @@ def export(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions, c
         return _dry_run(loaded, workspace, options)
     source = fetch(loaded, console)
     wait = functools.partial(console.note, f"waiting for another export into {workspace.home}")
-    with exclusive(workspace.export_work / ".lock", on_wait=wait):
-        try:
+    try:
+        with exclusive(workspace.export_work / ".lock", on_wait=wait):
             return _Export(loaded, workspace, options, console, backend, source).run()
-        except KeyboardInterrupt:
-            raise InterruptedByUser(
-                "export was interrupted",
-                code="export.interrupted",
-                hint="Finished chunks are kept: run the same command to go on.",
-            ) from None
+    except KeyboardInterrupt:
+        raise InterruptedByUser(
+            "export was interrupted",
+            code="export.interrupted",
+            hint="Finished chunks are kept: run the same command to go on.",
+        ) from None
+    except OSError as error:
+        raise _refused(error, workspace, source) from error
+
+
+def _refused(error: OSError, workspace: Workspace, source: Path) -> EtcliError:
+    """What the system refused, as a problem of the checkpoint or of the workspace."""
+    place = Path(error.filename) if isinstance(error.filename, str) else None
+    if place is not None and place.is_relative_to(source):
+        return CheckpointError(
+            f"the checkpoint cannot be read: {error.strerror or error}",
+            code="checkpoint.unreadable",
+            hint="Check that it is still there and that you may read it.",
+            file=place,
+        )
+    return ExportError(
+        f"cannot write the export in {workspace.home}: {error.strerror or error}",
+        code="export.no_space" if is_no_space(error) else "export.files",
+        hint="Free some space there, or make it writable, or name another place with --workspace. Finished chunks are kept.",
+        file=place,
+    )
 
 
 def _dry_run(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions) -> ExportResult:
@@ -221,7 +242,7 @@ class _Export:
         free = shutil.disk_usage(self.workspace.export_work).free
         if needed > free:
             raise ExportError(
-                f"the export needs about {needed / 1e9:.1f} GB in {self.workspace.home}, {free / 1e9:.1f} GB are free",
+                f"the export needs about {bytes_text(needed)} in {self.workspace.home}, {bytes_text(free)} are free",
                 code="export.no_space",
                 hint="Free some space, or put the workspace on another disk (--workspace).",
             )

@@ -8,13 +8,13 @@ one is gone when the other starts.
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import signal
 import sys
 from pathlib import Path
 
 from etcli.common.errors import EtcliError, ExportError
+from etcli.common.files import is_no_space
 from etcli.export.job import Job, TablesWork, Trouble, Troubles
 
 VERIFY = "--verify"
@@ -34,8 +34,8 @@ def main(arguments: list[str]) -> int:
         _work(job, folder, verify=verify)
     except EtcliError as error:
         return _give_up(folder, error)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    except Exception as error:
+        if not is_no_space(error):
             raise
         return _give_up(
             folder,

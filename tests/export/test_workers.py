@@ -107,6 +107,21 @@ def test_failed_worker_tells_its_last_words_and_keeps_its_log(tmp_path: Path, sc
     assert "Traceback" in log
 
 
+def test_a_log_that_cannot_be_written_costs_only_the_log(tmp_path: Path, scripted: Scripted) -> None:
+    # More than a pipe holds: a reader that gave up would leave the worker waiting for ever.
+    scripted({"a": "print('x' * 99, flush=True)\nfor _ in range(5000): print('y' * 99)\nprint('@step lower')"})
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.log").symlink_to("/dev/full")
+    assert run(tmp_path, ["a"]) == ["a"]
+
+
+def test_a_disk_too_full_even_for_the_report_is_named(tmp_path: Path, scripted: Scripted) -> None:
+    scripted({"a": "raise OSError(28, 'No space left on device')"})
+    with pytest.raises(ExportError, match="no space left") as caught:
+        run(tmp_path, ["a"])
+    assert caught.value.problems[0].code == "export.no_space"
+
+
 def test_workers_problems_keep_their_exit_code(tmp_path: Path, scripted: Scripted) -> None:
     error = CheckpointError("bad tensor", code="checkpoint.truncated", hint="again", file="model.gguf", line=3)
     text = Troubles(problems=tuple(Trouble.of(problem) for problem in error.problems)).to_text()
