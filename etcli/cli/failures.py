@@ -88,7 +88,9 @@ def _write_crash(error: BaseException, words: Sequence[str]) -> Path | None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         text = "".join(traceback.format_exception(error))
-        path.write_text(f"etcli {' '.join(words)}\n{sys.version}\n\n{text}", encoding="utf-8")
+        path.write_text(
+            f"etcli {' '.join(words)}\n{sys.version}\n\n{text}", encoding="utf-8", errors="backslashreplace"
+        )
     except OSError:
         return None
     return path

@@ -62,8 +62,14 @@ class Invocation:
     @property
     def workspace(self) -> Workspace:
         """The recipe's folders."""
+        from etcli.common.text import is_line
         from etcli.common.workspace import Workspace
 
+        root = str(self.workspace_root.absolute())
+        if not is_line(root):
+            raise click.UsageError(
+                f"a workspace cannot be in {root!r}: manifests and build files hold UTF-8 without control characters only"
+            )
         return Workspace(self.workspace_root.absolute(), self.loaded.recipe.name)
 
     @property

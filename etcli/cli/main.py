@@ -6,9 +6,11 @@ Verbs are imported only when they are called, so `etcli --help` costs little mor
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -16,6 +18,7 @@ import click
 
 from etcli.cli import failures
 from etcli.cli.catalogue import VERBS
+from etcli.common.text import is_text
 
 
 class LazyGroup(click.Group):
@@ -95,8 +98,13 @@ def main(argv: list[str] | None = None) -> NoReturn:
     signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # under nohup it is ignored, and stays so
         signal.signal(signal.SIGHUP, _terminate)
+    for stream in (sys.stdout, sys.stderr):
+        # What the output's encoding lacks is shown escaped: a message must never fail for a name in it.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     code: Any = 0
     try:
+        _check_words(words)
         code = cli.main(args=words, prog_name="etcli", standalone_mode=False) or 0
     except click.exceptions.Exit as stop:
         code = stop.exit_code
@@ -110,6 +118,17 @@ def main(argv: list[str] | None = None) -> NoReturn:
         except BrokenPipeError:
             code = _reader_gone()
     sys.exit(code)
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse arguments that are no text: neither a manifest nor a JSON document could name them.
+
+    Raises:
+        click.UsageError: naming all of them.
+    """
+    bad = [word for word in words if not is_text(word)]
+    if bad:
+        raise click.UsageError(f"not valid UTF-8: {', '.join(map(repr, bad))}; rename the file, or type it again")
 
 
 def _reader_gone() -> int:

@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import json
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,8 @@ def document(
     command: str, *, exit_code: int, result: Any, warnings: Iterable[Warn] = (), problems: Iterable[Problem] = ()
 ) -> str:
     """The document as JSON text on one or more lines. `result` may be anything `to_plain` takes, None after a failure."""
-    return json.dumps(
+    utf8 = (sys.stdout.encoding or "utf-8").lower().replace("-", "") == "utf8"
+    text = json.dumps(
         {
             "schema_version": SCHEMA_VERSION,
             "command": command,
@@ -64,5 +66,7 @@ def document(
             "errors": [_problem(problem) for problem in problems],
         },
         indent=2,
-        ensure_ascii=False,
+        ensure_ascii=not utf8,
     )
+    # Bytes of a file name that are no UTF-8 stay readable: \udcXX, which is how JSON writes a lone surrogate.
+    return text.encode("utf-8", "backslashreplace").decode()
