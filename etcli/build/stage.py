@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from etcli import __version__
 from etcli.build.audit import Audit, audit
@@ -28,12 +26,14 @@ from etcli.recipe.fingerprint import build_fingerprint
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST
 from etcli.recipe.resolved import write_resolved
-from etcli.tables.targets import Target, load_targets
+from etcli.tables.targets import Target, known_target, load_targets
 from etcli.toolchain import cmake, compilers, executorch, ninja
+from etcli.toolchain.compilers import Compiler
 
 STAGE = "stage"
 
-T = TypeVar("T")
+# Measured with CMake 4.4 and Ninja 1.13: every other printable character goes through.
+_CMAKE_MARKS = ('"', "\\", ";", "|", "${")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,9 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
     """
     target = _target(options.target)
     folder = workspace.build(target.name).absolute()
+    _check_path(folder)
     if options.dry_run and executorch.needs_download(target):
+        _tools(target)
         fetch = f"fetch ExecuTorch for {target.executorch.wheel_platform} with pip"
         return BuildResult(
             None, folder, current=False, plan=(fetch, "configure", "compile", "put the stage together and audit it")
@@ -110,14 +112,9 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
 
 
 def _target(name: str) -> Target:
-    targets = load_targets()
-    chosen = targets.get("host" if name == "auto" else name)
-    supported = [target.name for target in targets.values() if target.supported]
-    if chosen is None:
-        raise UsageError(
-            f"there is no target {name!r}", code="build.unknown_target", hint=f"Targets are: {', '.join(supported)}."
-        )
+    chosen = known_target("host" if name == "auto" else name)
     if not chosen.supported:
+        supported = [target.name for target in load_targets().values() if target.supported]
         raise UsageError(
             f"this etcli cannot build for {chosen.name} ({chosen.title}) yet",
             code="build.unsupported_target",
@@ -126,24 +123,37 @@ def _target(name: str) -> Target:
     return chosen
 
 
-def _inputs(loaded: LoadedRecipe, target: Target, folder: Path, console: Console) -> _Inputs:
+def _check_path(folder: Path) -> None:
+    """Refuse folders whose names CMake or Ninja would take for something of their own, whatever the quoting."""
+    found = [mark for mark in _CMAKE_MARKS if mark in str(folder)]
+    if found:
+        raise UsageError(
+            f"CMake cannot build in {folder}: the path has {' and '.join(found)} in it",
+            code="build.path",
+            hint="Name another place with --workspace.",
+        )
+
+
+def _tools(target: Target) -> tuple[Compiler, Path]:
+    """Compiler and ninja, after a look at everything else that a build needs of this machine and that costs nothing to look for.
+
+    Raises:
+        ToolError: all that is missing.
+    """
     problems = Problems()
+    compiler = problems.attempt(lambda: compilers.verify(target))
+    ninja_path = problems.attempt(ninja.find)
+    problems.attempt(cmake.find)
+    problems.attempt(executorch.host_package)
+    if problems or compiler is None or ninja_path is None:
+        raise ToolError.many(problems.found)
+    return compiler, ninja_path
 
-    def take(get: Callable[[], T]) -> T | None:
-        try:
-            return get()
-        except EtcliError as error:
-            problems.absorb(error)
-            return None
 
-    compiler = take(lambda: compilers.verify(target))
-    ninja_path = take(ninja.find)
-    take(cmake.find)
-    take(executorch.host_package)
+def _inputs(loaded: LoadedRecipe, target: Target, folder: Path, console: Console) -> _Inputs:
+    compiler, ninja_path = _tools(target)
     # Fetching is slow, so it waits until nothing else is known to be missing.
-    package = take(lambda: executorch.find(target, console)) if not problems else None
-    if compiler is None or ninja_path is None or package is None:
-        raise EtcliError.many(problems.found)
+    package = executorch.find(target, console)
     tools = Toolset(compiler, package, ninja_path)
     sources = read_sources(asset_dir("native"))
     parts = components(loaded.recipe)
@@ -194,11 +204,8 @@ def _build(
     loaded: LoadedRecipe, folder: Path, inputs: _Inputs, options: BuildOptions, plan: tuple[str, ...], console: Console
 ) -> BuildResult:
     problems = Problems()
-    for verify in (cmake.verify, ninja.verify):
-        try:
-            verify()
-        except ToolError as error:
-            problems.absorb(error)
+    problems.attempt(cmake.verify)
+    problems.attempt(ninja.verify)
     problems.raise_if_any()
     if not options.configure_only:
         # From here to its own replacement the old stage is outdated, and must not be taken for a current one.

@@ -20,8 +20,12 @@ CONFIGURED = "etcli-configured.json"
 """In the build tree once a configuration has succeeded: the record it was made for."""
 
 _STATUS = re.compile(r"\[(\d+)/(\d+)\] ")
-# Flags out of the environment would enter CMake's cache unseen; those of a build are all in its project.
-_FLAGS = ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")
+# What CMake and compilers take out of the environment would enter a build unseen, and its result with it: none of it is passed on.
+# Launchers (ccache) change only how fast it is.
+_UNSEEN = re.compile(
+    r"(C|CXX|CPP|LD|ASM)FLAGS|CMAKE_\w+(?<!_LAUNCHER)|DESTDIR|NINJAFLAGS"
+    r"|CPATH|C(PLUS)?_INCLUDE_PATH|LIBRARY_PATH|COMPILER_PATH|GCC_EXEC_PREFIX|LD_RUN_PATH"
+)
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,9 @@ class Tree:
         Raises:
             BuildError: code `build.configure`, or `build.type` when the cache did not take the build type.
         """
-        for name in _FLAGS:
-            if os.environ.get(name):
-                self.console.note(f"    {name} of the environment is not used; flags of a build stand in its project")
+        ignored = sorted(name for name in _unseen() if os.environ[name])
+        if ignored:
+            self.console.note(f"    not used for a build, whose flags stand in its project: {', '.join(ignored)}")
         lines = self._run(["--preset", self.preset], "configure")
         if lines is not None:
             self._fail("configure", "CMake could not configure the build", configure_errors(lines))
@@ -116,7 +120,7 @@ class Tree:
             if on_line is not None:
                 on_line(line)
 
-        env = {**dict.fromkeys(_FLAGS, ""), "NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C.UTF-8"}
+        env = {**dict.fromkeys(_unseen()), "NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C.UTF-8"}
         code = stream([self.cmake, *arguments], keep, cwd=self.folder, env=env, log=self.log(step))
         if code < 0:
             lines.append(f"cmake was {describe_exit(code)}")
@@ -131,6 +135,11 @@ class Tree:
             hint=f"{remedy(errors) or 'See the whole log.'} Log: {self.log(step)}",
             file=self.log(step),
         )
+
+
+def _unseen() -> list[str]:
+    """Variables of the environment that a build must not depend on."""
+    return [name for name in os.environ if _UNSEEN.fullmatch(name)]
 
 
 def cache_value(cache: Path, name: str) -> str | None:

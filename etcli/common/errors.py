@@ -6,11 +6,13 @@ Exit codes are those of the command-line reference in `docs/cli.md`. A stage rai
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
+
+T = TypeVar("T")
 
 
 class ExitCode(IntEnum):
@@ -195,6 +197,14 @@ class Problems:
     def absorb(self, error: EtcliError) -> None:
         """Keep everything `error` carries."""
         self.found.extend(error.problems)
+
+    def attempt(self, action: Callable[[], T]) -> T | None:
+        """What `action` gives; None where it raises an `EtcliError`, whose problems are kept."""
+        try:
+            return action()
+        except EtcliError as error:
+            self.absorb(error)
+            return None
 
     def __bool__(self) -> bool:
         return bool(self.found)

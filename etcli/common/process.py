@@ -35,14 +35,14 @@ def run(
     argv: Sequence[str | Path],
     *,
     cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str | None] | None = None,
     stdin: str | None = None,
     timeout: float | None = None,
 ) -> Completed:
     """Run a program to its end and return what it printed. Never raises for its exit status.
 
     Args:
-        env: variables set on top of this process's own.
+        env: variables set on top of this process's own; None takes one away.
         timeout: seconds, after which the whole process group is killed.
 
     Raises:
@@ -61,7 +61,7 @@ def stream(
     on_line: Callable[[str], None],
     *,
     cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str | None] | None = None,
     log: Path | None = None,
 ) -> int:
     """Run a program, call `on_line` with each line of its merged output, optionally keep it all in `log`; return its exit status.
@@ -87,7 +87,11 @@ def stream(
 
 
 def start(
-    argv: Sequence[str | Path], *, cwd: Path | None = None, env: Mapping[str, str] | None = None, merge: bool = False
+    argv: Sequence[str | Path],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str | None] | None = None,
+    merge: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start a program in its own process group with piped stdout (and stderr, unless merged); the caller ends it with `end`."""
     return _start(tuple(str(word) for word in argv), cwd, env, stdin=subprocess.DEVNULL, merge=merge)
@@ -132,17 +136,24 @@ def describe_exit(code: int) -> str:
 
 
 def _start(
-    argv: tuple[str, ...], cwd: Path | None, env: Mapping[str, str] | None, *, stdin: int, merge: bool
+    argv: tuple[str, ...], cwd: Path | None, env: Mapping[str, str | None] | None, *, stdin: int, merge: bool
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         argv,
         cwd=cwd,
-        env={**os.environ, **env} if env else None,
+        env=_environment(env),
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT if merge else subprocess.PIPE,
         start_new_session=True,
     )
+
+
+def _environment(changes: Mapping[str, str | None] | None) -> dict[str, str] | None:
+    if not changes:
+        return None
+    merged = {**os.environ, **changes}
+    return {name: value for name, value in merged.items() if value is not None}
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from etcli.manifests.build import BuildManifest
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST, build_outdated, command_line, stale_problem
+from etcli.tables.targets import known_target
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,12 @@ def choose_build(
         force: a `target` that does not fit the device is a warning.
 
     Raises:
+        UsageError: there is no such target as `target`.
         StaleError: there is no such build, or it is outdated; the hint is the `etcli build` line.
         DeployError: `target` does not fit the device.
         DeviceError: no target of etcli fits the device.
     """
+    target = None if target is None or target == "auto" else known_target(target).name
     fitting = fitting_targets(device)
     if target is not None:
         if target not in fitting:

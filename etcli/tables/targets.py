@@ -9,6 +9,7 @@ from typing import Literal
 
 import pydantic
 
+from etcli.common.errors import UsageError
 from etcli.tables.reading import Row, Table, read_table
 
 
@@ -114,3 +115,19 @@ def load_targets() -> Mapping[str, Target]:
         ToolError: the table is missing or invalid (see `read_table`).
     """
     return MappingProxyType({target.name: target for target in read_table("targets.yaml", _Targets).targets})
+
+
+def known_target(name: str) -> Target:
+    """The target `name`, supported or not.
+
+    Raises:
+        UsageError: there is none.
+    """
+    targets = load_targets()
+    if name not in targets:
+        raise UsageError(
+            f"there is no target {name!r}",
+            code="build.unknown_target",
+            hint=f"Targets are: {', '.join(target.name for target in targets.values() if target.supported)}.",
+        )
+    return targets[name]

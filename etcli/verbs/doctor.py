@@ -18,14 +18,15 @@ import psutil
 
 from etcli.checkpoint.checks import header_problems
 from etcli.checkpoint.source import peek
-from etcli.common.errors import EtcliError, Problem, RecipeError, ToolError
+from etcli.common.errors import EtcliError, Problem, ToolError
 from etcli.common.workspace import cache_dir, offline
 from etcli.device.base import Device
 from etcli.device.server import adb_program
+from etcli.device.virtual.native import init_program
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.support import unsupported
-from etcli.tables.targets import Target, load_targets
+from etcli.tables.targets import Target, known_target
 from etcli.toolchain import bubblewrap, cmake, compilers, executorch, ninja, qemu
 from etcli.toolchain.programs import answer, version_in
 from etcli.verbs.targets import device_target
@@ -91,7 +92,7 @@ def doctor(
         except EtcliError as error:
             needs.append(_missing("target", "a build that fits the device", error))
             name = "linux-aarch64"
-    row = _target(name)
+    row = known_target(name)
     needs += [
         _tried("cmake", "configures the build", lambda: _program(cmake.verify())),
         _tried("ninja", "runs the build", lambda: _program(ninja.verify())),
@@ -101,6 +102,7 @@ def doctor(
     ]
     if chosen is None or chosen.facts().emulated:
         needs.append(_tried("bubblewrap", "the virtual device's own /data", lambda: _program(bubblewrap.verify())))
+        needs.append(_tried("init", "the virtual device's first process, compiled here once", _init))
         if row.emulator is not None:
             needs.append(
                 _tried("qemu", f"runs {name} programs on the virtual device", lambda: _program(qemu.verify(row)))
@@ -115,15 +117,6 @@ def doctor(
         if need.status == "warning":
             console.warn(f"{need.name}: {need.hint or need.version}", code=f"doctor.{need.name.split()[0].lower()}")
     return Diagnosis(loaded.recipe.name, name, tuple(needs))
-
-
-def _target(name: str) -> Target:
-    targets = load_targets()
-    if name not in targets:
-        raise RecipeError(
-            f"there is no target {name!r}", code="build.unknown_target", hint=f"Targets: {', '.join(targets)}, or auto"
-        )
-    return targets[name]
 
 
 def _tried(name: str, why: str, look: Callable[[], tuple[str, str] | Need]) -> Need:
@@ -165,6 +158,10 @@ def _executorch(target: Target) -> tuple[str, str] | Need:
             return Need(name, why, "fetched later", release, "", "etcli build fetches the wheel with pip (18 MB).")
     package = executorch.find(target)
     return package.version, str(package.root)
+
+
+def _init() -> tuple[str, str]:
+    return "compiled", str(init_program())
 
 
 def _adb() -> tuple[str, str]:

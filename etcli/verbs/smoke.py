@@ -29,6 +29,7 @@ from etcli.output.junit import Case, Suite, write_junit
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.run.prompt import open_bundle_tokenizer
 from etcli.run.stage import RunOptions, run
+from etcli.tables.targets import known_target
 from etcli.verbs.comparison import Difference, first_difference
 
 T = TypeVar("T")
@@ -113,6 +114,8 @@ def _smoke(
 ) -> SmokeResult:
     device = stages.run("device", lambda: choose_device(options, console))
     target = stages.run("device", lambda: _target(loaded, device, options.target))
+    # An export may take long; what the build after it lacks is known before.
+    stages.run("build", lambda: _check_build(loaded, workspace, target, console), partial=True)
     bundle = stages.run("export", lambda: _export(loaded, workspace, console, stages))
     stages.run("build", lambda: _build(loaded, workspace, target, console, stages))
     deployed = stages.run("deploy", lambda: _deploy(loaded, workspace, device, target, console, stages))
@@ -121,6 +124,7 @@ def _smoke(
 
 
 def _target(loaded: LoadedRecipe, device: Device, target: str | None) -> str:
+    target = None if target is None or target == "auto" else known_target(target).name
     fitting = fitting_targets(device)
     asked = target or (loaded.recipe.build.target if loaded.recipe.build.target != "auto" else None)
     if asked is not None:
@@ -142,6 +146,11 @@ def _export(loaded: LoadedRecipe, workspace: Workspace, console: Console, stages
     if result.manifest is None:  # only a dry run or a part of the chunks gives none
         raise AssertionError("a whole export left no manifest")
     return result.manifest
+
+
+def _check_build(loaded: LoadedRecipe, workspace: Workspace, target: str, console: Console) -> None:
+    options = BuildOptions(target=target, configure_only=False, clean=False, jobs=None, dry_run=True)
+    build(loaded, workspace, options, console)
 
 
 def _build(loaded: LoadedRecipe, workspace: Workspace, target: str, console: Console, stages: _Stages) -> None:
@@ -227,7 +236,8 @@ class _Stages:
     current: bool = False
     _started: float = 0.0
 
-    def run(self, name: str, action: Callable[[], T]) -> T:
+    def run(self, name: str, action: Callable[[], T], *, partial: bool = False) -> T:
+        """Carry out `action` as (a part of) the stage `name`; a `partial` one that succeeds leaves the stage to be done."""
         self._started = time.monotonic()
         self.current = False
         try:
@@ -236,7 +246,8 @@ class _Stages:
             message = str(error) if isinstance(error, EtcliError) else type(error).__name__
             self._add(Stage(name=name, outcome="failed", seconds=time.monotonic() - self._started, message=message))
             raise
-        self._add(self._passed(name))
+        if not partial:
+            self._add(self._passed(name))
         return result
 
     def so_far(self, equal: bool) -> tuple[Stage, ...]:

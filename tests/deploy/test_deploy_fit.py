@@ -8,7 +8,7 @@ import pytest
 import samples
 from deploy_scene import Scene
 
-from etcli.common.errors import DeployError, ExitCode, StaleError
+from etcli.common.errors import DeployError, ExitCode, StaleError, UsageError
 
 
 def test_everything_the_build_lacks_is_listed_at_once(scene: Scene) -> None:
@@ -23,6 +23,14 @@ def test_everything_the_build_lacks_is_listed_at_once(scene: Scene) -> None:
     assert "ET13" in problems["deploy.program_version"]
     assert caught.value.exit == ExitCode.DEPLOY
     assert scene.device.commands == []
+
+
+def test_a_target_that_is_none_is_a_matter_of_usage(scene: Scene) -> None:
+    with pytest.raises(UsageError, match="no target 'hots'") as caught:
+        scene.deploy(target="hots")
+    assert caught.value.exit == ExitCode.USAGE
+    assert "linux-aarch64" in (caught.value.problems[0].hint or "")
+    assert not scene.deploy(target="auto").current
 
 
 def test_another_platform_is_refused_unless_forced(scene: Scene) -> None:

@@ -11,7 +11,7 @@ import pytest
 import samples
 from local_device import LocalDevice
 
-from etcli.common.errors import DeviceError, ExitCode, ExportError, MismatchError, RunError
+from etcli.common.errors import DeviceError, ExitCode, ExportError, MismatchError, RunError, ToolError, UsageError
 from etcli.common.workspace import Workspace
 from etcli.manifests.run_record import DeviceFacts
 from etcli.output.console import Console
@@ -34,6 +34,7 @@ class Scene:
         self.reference = (5, 6, samples.STOP_ID)
         self.current = False
         self.fail: Exception | None = None
+        self.lacking: Exception | None = None
         monkeypatch.setattr(module, "select_device", lambda **_: self.device)
         monkeypatch.setattr(module, "export", self._export)
         monkeypatch.setattr(module, "build", self._build)
@@ -46,6 +47,10 @@ class Scene:
         return SimpleNamespace(manifest=samples.make_bundle(self.loaded, self.workspace), current=self.current)
 
     def _build(self, loaded: Any, workspace: Any, options: Any, console: Any) -> SimpleNamespace:
+        if options.dry_run:
+            if self.lacking is not None:
+                raise self.lacking
+            return SimpleNamespace(current=self.current)
         self.calls.append(f"build {options.target}")
         samples.make_build(loaded, workspace, runner=samples.script(samples.answer_lines(self.tokens)))
         return SimpleNamespace(current=self.current)
@@ -84,6 +89,23 @@ def test_stages_in_order_and_tokens_compared(scene: Scene, tmp_path: Path) -> No
     assert not any(stage.current for stage in result.stages)
     assert result.sent_bytes > 0
     assert outcomes(tmp_path / "out.xml") == dict.fromkeys(STAGES, "passed")
+
+
+def test_what_the_build_lacks_is_said_before_the_long_export(scene: Scene, tmp_path: Path) -> None:
+    scene.lacking = ToolError("no compiler", code="compiler.missing")
+    with pytest.raises(ToolError, match="no compiler"):
+        scene.smoke(junit=tmp_path / "out.xml")
+    assert scene.calls == []
+    told = outcomes(tmp_path / "out.xml")
+    assert told == {**dict.fromkeys(STAGES, "skipped"), "device": "passed", "build": "failure"}
+
+
+@pytest.mark.parametrize("target", ["riscv", "Host"])
+def test_a_target_that_is_none_is_a_matter_of_usage(scene: Scene, target: str) -> None:
+    with pytest.raises(UsageError, match=f"no target '{target}'") as caught:
+        scene.smoke(target=target)
+    assert caught.value.exit == ExitCode.USAGE
+    assert scene.calls == []
 
 
 def test_current_stages_are_said_to_be_and_run_and_comparison_never_are(scene: Scene) -> None:
