@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from etcli.common.errors import DeviceError, ToolError, UsageError
+from etcli.common.errors import DeviceError, ExitCode, ToolError, UsageError
 from etcli.device import virtual
 from etcli.device.adb import AdbDevice
 from etcli.device.server import AdbServer
@@ -212,7 +212,26 @@ def test_missing_bubblewrap(devices: AdbServer, monkeypatch: pytest.MonkeyPatch,
     assert "apt-get install -y bubblewrap" in (caught.value.problems[0].hint or "")
     with pytest.raises(ToolError) as caught:
         virtual.start("aarch64")
-    assert "qemu-user-static" in (caught.value.problems[0].hint or "")
+    hints = [problem.hint or "" for problem in caught.value.problems]
+    assert any("apt-get install -y bubblewrap" in hint for hint in hints)
+    assert any("qemu-user-static" in hint for hint in hints)
+
+
+def test_everything_that_this_machine_lacks_is_said_at_once(
+    devices: AdbServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from etcli.device.virtual import native
+    from etcli.device.virtual.sandbox import bubblewrap_command
+
+    bubblewrap_command.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(native, "cache_dir", lambda: tmp_path / "nothing-compiled")
+    with pytest.raises(ToolError) as caught:
+        virtual.start("aarch64")
+    assert caught.value.exit == ExitCode.ENVIRONMENT
+    codes = [problem.code for problem in caught.value.problems]
+    assert sorted(codes) == ["bubblewrap.missing", "compiler.missing", "qemu.missing"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
-from etcli.common.errors import ToolError
+from etcli.common.errors import Problems, ToolError
 from etcli.common.files import remove_tree, write_atomically
 from etcli.device.virtual import native
 from etcli.device.virtual.properties import properties
@@ -73,13 +73,15 @@ def check_host(spec: VirtualSpec) -> None:
     """See to it that everything that `spec` needs of this machine is there, compiled programs included.
 
     Raises:
-        ToolError: something is missing; the hint says how to get it.
+        ToolError: what is missing, all of it; the hints say how to get it.
     """
-    native.init_program()
+    problems = Problems()
     if emulated(spec):
-        native.exec_library()
-        qemu.find(spec.target)
-        _foreign_libraries(spec)
+        problems.attempt(lambda: qemu.find(spec.target))
+        problems.attempt(lambda: _foreign_libraries(spec))
+    if problems.attempt(native.init_program) is not None and emulated(spec):
+        problems.attempt(native.exec_library)
+    problems.raise_if_any(ToolError)
 
 
 def assemble(spec: VirtualSpec, folder: DeviceFolder) -> list[str]:

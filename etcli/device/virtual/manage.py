@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import etcli
-from etcli.common.errors import DeviceError, EtcliError, UsageError
+from etcli.common.errors import DeviceError, EtcliError, Problems, ToolError, UsageError
 from etcli.common.files import remove_tree
 from etcli.device.server import AdbServer
 from etcli.device.virtual.daemon import LOOPBACK
@@ -160,8 +160,10 @@ def _up(
         )
     server.ensure_running()
     if running is None:
-        check_host(spec)
-        bubblewrap_command()
+        problems = Problems()
+        problems.attempt(bubblewrap_command)
+        problems.attempt(lambda: check_host(spec))
+        problems.raise_if_any(ToolError)
         if console is not None:
             console.note(f"starting the virtual {spec.arch} device {spec.name}")
         running = _launch(spec, folder)
