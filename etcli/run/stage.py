@@ -153,11 +153,13 @@ def _ended(
 ) -> RunRecord:
     """The record, or what an early end means for the command."""
     if session.ended_by == "interrupted":
-        raise InterruptedByUser(
+        error = InterruptedByUser(
             f"run interrupted after {len(record.tokens)} tokens; the program on {record.device.serial} has been ended",
             code="interrupted",
             hint=f"What there was is in {capture.folder / RECORD}",
         )
+        error.etcli_result = record  # type: ignore[attr-defined]
+        raise error
     if record.stop_reason == "timeout":
         message = f"the run was ended after {timeout_s:g} s (run.timeout_s) with {len(record.tokens)} tokens"
         if not record.tokens:

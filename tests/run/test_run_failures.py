@@ -192,6 +192,7 @@ def test_interrupt_ends_the_program_and_keeps_the_record(
     record = RunRecord.read(folder / "record.json")
     assert record.stop_reason == "interrupted"
     assert record.tokens == (5, 6)
+    assert caught.value.etcli_result == record  # type: ignore[attr-defined] # what --json shows
     assert str(folder / "record.json") in (caught.value.problems[0].hint or "")
 
 
