@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Annotated, ClassVar, TypeVar
 
@@ -67,9 +68,27 @@ class Manifest(Part):
 
         Raises:
             FileNotFoundError: there is no such file.
-            EtcliError: of the class `error`, where it is not a valid document.
+            EtcliError: of the class `error`, where it is not a valid document, or `manifest.unreadable`, where it is no file that can be read.
         """
-        return cls.parse(path.read_bytes(), file=path, error=error)
+        return cls.parse(_content(path, error), file=path, error=error)
+
+
+def _content(path: Path, error: type[EtcliError]) -> bytes:
+    try:
+        if path.exists() and not path.is_file():
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except NotADirectoryError as problem:  # a file stands where the folder should
+        raise FileNotFoundError(problem.errno, problem.strerror, str(path)) from None
+    except OSError as problem:
+        raise error(
+            f"{path.name} cannot be read: {problem.strerror}",
+            code="manifest.unreadable",
+            hint="Check its permissions, or remove it and run the stage that writes it again.",
+            file=path,
+        ) from None
 
 
 def _contained(value: str) -> str:

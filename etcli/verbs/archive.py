@@ -5,16 +5,18 @@ The archive is a plain zip: `.pte` chunks barely compress, so members are stored
 
 from __future__ import annotations
 
+import lzma
 import shutil
 import stat
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from etcli.common.errors import DeployError, Problems, UsageError
-from etcli.common.files import atomic_writer, check_relative, remove_tree
+from etcli.common.files import atomic_writer, check_relative, is_no_space, remove_tree
 from etcli.common.hashing import file_sha256
 from etcli.manifests.base import FileEntry
 from etcli.manifests.bundle import BundleManifest
@@ -54,6 +56,9 @@ def verify(folder: Path, console: Console) -> Archived:
     return Archived(folder=folder, files=len(files) + 1, bytes=sum(entry.size for entry in files))
 
 
+# What zipfile raises for a member: damaged, compressed in a way that this Python lacks, or encrypted (RuntimeError).
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, RuntimeError)
+
 _AGAIN = "Export it again, or copy it again from where it was whole."
 
 
@@ -62,6 +67,7 @@ def pack(folder: Path, output: Path | None, name: str, console: Console) -> Arch
 
     Raises:
         EtcliError: as `verify`.
+        OSError: the archive cannot be written.
     """
     verify(folder, console)
     archive = output or Path(f"{name}.bundle.zip")
@@ -95,6 +101,7 @@ def unpack(archive: Path, folder: Path, console: Console) -> Archived:
 
     Raises:
         EtcliError: exit 2 for a folder in use or a file that is no archive of ours, exit 8 for members that are refused or damaged.
+        OSError: `folder` cannot be written.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists already", code="bundle.exists", hint="Name a folder that is new or empty.")
@@ -116,7 +123,7 @@ def unpack(archive: Path, folder: Path, console: Console) -> Archived:
 def _manifest(folder: Path) -> BundleManifest:
     try:
         return BundleManifest.read(folder / MANIFEST)
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         raise UsageError(
             f"{folder} is not a bundle: it has no {MANIFEST}", code="bundle.missing", hint="Run: etcli export"
         ) from None
@@ -124,8 +131,10 @@ def _manifest(folder: Path) -> BundleManifest:
 
 def _check(folder: Path, entry: FileEntry, advance: Callable[[int], None]) -> str | None:
     path = folder / entry.path
-    if path.is_symlink() or not path.is_file():
-        return "missing from the bundle"
+    if path.is_symlink():
+        return "is a link; a bundle holds files only"
+    if not path.is_file():
+        return "is not a regular file" if path.exists() else "missing from the bundle"
     size = path.stat().st_size
     if size != entry.size:
         return f"has {size} bytes, the manifest says {entry.size}"
@@ -136,6 +145,8 @@ def _check(folder: Path, entry: FileEntry, advance: Callable[[int], None]) -> st
 
 def _extract(archive: Path, folder: Path, console: Console) -> None:
     try:
+        if archive.exists() and not archive.is_file():
+            raise zipfile.BadZipFile("it is not a regular file")
         source = zipfile.ZipFile(archive)
     except FileNotFoundError:
         raise UsageError(
@@ -161,13 +172,15 @@ def _extract(archive: Path, folder: Path, console: Console) -> None:
         with console.progress("unpack", total, bytes_=True) as advance:
             for member in members:
                 path = folder / member.filename
-                path.parent.mkdir(parents=True, exist_ok=True)
                 try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
                     with source.open(member) as data, path.open("xb") as out:
                         while block := data.read(_BLOCK):
                             out.write(block)
                             advance(len(block))
-                except (zipfile.BadZipFile, EOFError, OSError) as error:
+                except _UNREADABLE as error:
+                    if is_no_space(error):
+                        raise
                     raise DeployError(
                         f"member {member.filename} of {archive} cannot be read: {error}",
                         code="bundle.damaged",

@@ -1,5 +1,7 @@
 """Bundles packed, unpacked and verified, hostile archives included."""
 
+import errno
+import os
 import stat
 import zipfile
 
@@ -132,3 +134,79 @@ def test_a_folder_in_use_is_left_alone(bundle, tmp_path):
         unpack(archive, place, QUIET)
     assert caught.value.problems[0].code == "bundle.exists"
     assert tree(place) == {"keep": b"mine"}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_a_manifest_that_is_no_file_is_named(bundle, kind):
+    path = bundle / "manifest.json"
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    with pytest.raises(EtcliError) as caught:
+        verify(bundle, QUIET)
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.file, problem.exit_code) == ("manifest.unreadable", path, 2)
+
+
+def test_links_and_pipes_are_named_as_what_they_are(bundle):
+    for name, message in (("runner.cfg", "link"), ("embedding_float32.bin", "regular file")):
+        (bundle / name).unlink()
+        if message == "link":
+            (bundle / name).symlink_to("/etc/passwd")
+        else:
+            os.mkfifo(bundle / name)
+    with pytest.raises(EtcliError) as caught:
+        verify(bundle, QUIET)
+    said = {problem.file.name: problem.message for problem in caught.value.problems}
+    assert "link" in said["runner.cfg"]
+    assert "regular file" in said["embedding_float32.bin"]
+
+
+def refused(archive, folder):
+    with pytest.raises(EtcliError) as caught:
+        unpack(archive, folder, QUIET)
+    assert not folder.exists()
+    assert not list(folder.parent.glob(".*.tmp"))
+    return caught.value.problems[0].code
+
+
+def test_an_archive_that_is_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "x.zip")
+    assert refused(tmp_path / "x.zip", tmp_path / "new") == "bundle.bad_archive"
+
+
+def test_a_member_below_a_member_that_is_a_file(tmp_path):
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("manifest.json", "a", "a/b"):
+            archive.writestr(name, "{}")
+    assert refused(path, tmp_path / "new") == "bundle.damaged"
+
+
+@pytest.mark.parametrize(
+    ("offset", "value"),
+    [(6, b"\x01\x00"), (8, b"\x63\x00")],  # of a local header: flag bit 0 is encryption, 99 a method that nobody has
+    ids=["encrypted", "method"],
+)
+def test_members_that_cannot_be_taken_out(bundle, tmp_path, offset, value):
+    path = pack(bundle, tmp_path / "x.zip", "tiny", QUIET).archive
+    data = bytearray(path.read_bytes())
+    central = data.index(b"PK\x01\x02")
+    data[offset : offset + 2] = value
+    data[central + offset + 2 : central + offset + 4] = value
+    path.write_bytes(data)
+    assert refused(path, tmp_path / "new") == "bundle.damaged"
+
+
+def test_a_full_disk_is_not_called_a_damaged_archive(bundle, tmp_path, monkeypatch):
+    path = pack(bundle, tmp_path / "x.zip", "tiny", QUIET).archive
+
+    def full(*_args, **_keywords):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", full)
+    with pytest.raises(OSError, match="No space left"):
+        unpack(path, tmp_path / "new", QUIET)
+    assert not (tmp_path / "new").exists()
