@@ -84,7 +84,8 @@ static std::vector<Buffer> make_inputs(const Method& method, const std::vector<s
     }
     const MappedFile file(files[next++]);
     if (file.size != input.bytes) {
-      throw tensor_failure(text(files[next - 1], " has ", file.size, " bytes, ", label, " is ", dtype_name(input.dtype), " ", shape_text(input.sizes), ", ", input.bytes, " bytes"));
+      throw tensor_failure(text(files[next - 1], " has ", file.size, " bytes, ", label, " is ", dtype_name(input.dtype), " ",
+                                shape_text(input.sizes), ", ", input.bytes, " bytes"));
     }
     if (file.size > 0) std::memcpy(buffers[i].memory.get(), file.data, file.size);
   }
@@ -97,7 +98,8 @@ static std::string describe(const std::vector<TensorFacts>& tensors) {
     JsonObject object;
     object.put("kind", tensor.kind);
     if (tensor.is_tensor) {
-      object.put("dtype", dtype_name(tensor.dtype)).put_raw("shape", json_array(tensor.sizes)).put("bytes", static_cast<int64_t>(tensor.bytes)).put("planned", tensor.planned);
+      object.put("dtype", dtype_name(tensor.dtype)).put_raw("shape", json_array(tensor.sizes));
+      object.put("bytes", static_cast<int64_t>(tensor.bytes)).put("planned", tensor.planned);
     }
     all.push_back(object.str());
   }

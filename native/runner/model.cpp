@@ -24,7 +24,8 @@ struct TensorCheck {
     if (!found.is_tensor) {
       problems.push_back(text(label, " is of kind ", found.kind, ", not a tensor"));
     } else if (found.dtype != ScalarType::Float || found.sizes != sizes) {
-      problems.push_back(text(label, " is ", dtype_name(found.dtype), " ", shape_text(found.sizes), ", the configuration needs float32 ", shape_text(sizes)));
+      problems.push_back(text(label, " is ", dtype_name(found.dtype), " ", shape_text(found.sizes), ", the configuration needs float32 ",
+                              shape_text(sizes)));
     } else if (!is_contiguous(found.dim_order)) {
       problems.push_back(text(label, " is not laid out in row-major order"));
     } else if (found.planned) {
@@ -65,14 +66,17 @@ void check_method(const Config& config, int64_t layers, bool is_last, int64_t to
 
 size_t float_bytes(const std::vector<int64_t>& sizes, size_t element = sizeof(float)) {
   const auto count = product(sizes);
-  if (!count || *count > INT64_MAX / static_cast<int64_t>(element)) throw config_failure(text("a tensor of ", shape_text(sizes), " is too large"));
+  if (!count || *count > INT64_MAX / static_cast<int64_t>(element)) {
+    throw config_failure(text("a tensor of ", shape_text(sizes), " is too large"));
+  }
   return static_cast<size_t>(*count) * element;
 }
 
 void check_size(const std::string& path, const MappedFile& file, const char* what, const std::vector<int64_t>& sizes, size_t element) {
   const size_t expected = float_bytes(sizes, element);
   if (file.size != expected) {
-    throw file_failure(text(path, " has ", file.size, " bytes, the ", what, " of ", shape_text(sizes), " with ", element, " bytes each needs ", expected));
+    throw file_failure(text(path, " has ", file.size, " bytes, the ", what, " of ", shape_text(sizes), " with ", element,
+                            " bytes each needs ", expected));
   }
 }
 

@@ -139,8 +139,8 @@ Method::Method(std::shared_ptr<const Program> from, const std::string& method_na
     planned.emplace_back(static_cast<size_t>(size.get()));
     planned_spans.emplace_back(planned.back().memory.get(), planned.back().bytes);
   }
-  planned_allocator =
-      std::make_unique<executorch::runtime::HierarchicalAllocator>(executorch::runtime::Span<executorch::runtime::Span<uint8_t>>(planned_spans.data(), planned_spans.size()));
+  const executorch::runtime::Span<executorch::runtime::Span<uint8_t>> spans(planned_spans.data(), planned_spans.size());
+  planned_allocator = std::make_unique<executorch::runtime::HierarchicalAllocator>(spans);
   manager = std::make_unique<executorch::runtime::MemoryManager>(&method_allocator, planned_allocator.get(), &temp_allocator);
   auto loaded = program->program->load_method(name.c_str(), manager.get());
   if (!loaded.ok()) {

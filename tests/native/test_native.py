@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -22,8 +23,19 @@ def test_ctest_passes(native_build: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     passed = re.search(r"100% tests passed.* out of (\d+)", done.stdout)
     assert passed, done.stdout
-    assert int(passed[1]) >= 9
+    assert int(passed[1]) >= 10
     assert "Not Run" not in done.stdout
+
+
+def test_an_abort_of_the_runtime_is_an_event(native_build: Path) -> None:
+    done = subprocess.run(
+        [native_build / "runner" / "tests" / "abort_event"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 5
+    (line,) = done.stdout.splitlines()
+    error = json.loads(line)
+    assert (error["event"], error["code"]) == ("error", "runner.execute")
+    assert "broken on purpose" in error["message"]
 
 
 def test_prompts_are_split_as_in_python(native_build: Path) -> None:
