@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sys
 import time
@@ -12,7 +14,7 @@ from pathlib import Path
 import click
 
 from etcli.cli.catalogue import VERBS
-from etcli.common.errors import EtcliError, ExitCode, Problem
+from etcli.common.errors import EtcliError, ExitCode, Problem, ToolError
 from etcli.common.workspace import cache_dir
 
 
@@ -64,9 +66,55 @@ def problems_of(error: BaseException, words: Sequence[str]) -> tuple[Problem, ..
         if context is not None:
             hint = f"Try: {context.command_path} --help"
         return (Problem("usage", error.format_message(), hint=hint, exit_code=ExitCode.USAGE),)
+    if isinstance(error, OSError) and error.errno in _REFUSALS:
+        return (_refusal(error),)
+    if isinstance(error, MemoryError):
+        hint = "Close other programs, or use a machine with more memory."
+        return (ToolError.problem("memory ran out", code="machine.memory", hint=hint),)
     crash = _write_crash(error, words)
     hint = f"The details are in {crash}; please report them." if crash else "Run it again with -v for the details."
     return (Problem("internal", f"a fault in etcli: {type(error).__name__}: {error}", hint=hint),)
+
+
+_ELSEWHERE = "or name another place: --workspace, ETCLI_CACHE_DIR."
+_FILES = "Raise the limit of open files (ulimit -n), or close other programs."
+_REFUSALS = {
+    errno.ENOSPC: f"Free some space there, {_ELSEWHERE}",
+    errno.EDQUOT: f"Free some space there, {_ELSEWHERE}",
+    errno.EFBIG: f"Raise the limit of file sizes (ulimit -f), {_ELSEWHERE}",
+    errno.EROFS: f"Make it writable, {_ELSEWHERE}",
+    errno.EACCES: f"See to its permissions, {_ELSEWHERE}",
+    errno.EPERM: f"See to its permissions, {_ELSEWHERE}",
+    errno.ENOTDIR: f"A file stands where a folder should: remove it, {_ELSEWHERE}",
+    errno.EISDIR: f"A folder stands where a file should: remove it, {_ELSEWHERE}",
+    errno.EEXIST: f"Something stands in the way: remove it, {_ELSEWHERE}",
+    errno.ENAMETOOLONG: "Name a shorter path.",
+    errno.ELOOP: "A link there leads to itself: remove it.",
+    errno.EIO: "The disk fails, or is gone: look into the system's log.",
+    errno.EMFILE: _FILES,
+    errno.ENFILE: _FILES,
+    errno.ENOMEM: "Close other programs, or use a machine with more memory.",
+}
+"""What the system refuses for reasons of the machine, by errno, and what to do. Nothing of it is a fault of etcli's."""
+
+
+def _refusal(error: OSError) -> Problem:
+    place = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else None
+    what = "a file or folder cannot be used" if place else "a file or the output cannot be written"
+    message, hint = f"{what}: {error.strerror or error}", _REFUSALS[error.errno or 0]
+    return ToolError.problem(message, code="files.refused", hint=hint, file=place)
+
+
+def output_refused(error: OSError) -> int:
+    """Say on stderr that what was to be printed could not be, as a full disk behind `> file` does; the exit code."""
+    problem = Problem(
+        "output.unwritable",
+        f"the output cannot be written: {error.strerror or error}",
+        hint=_REFUSALS.get(error.errno or 0),
+    )
+    with contextlib.suppress(OSError):
+        show(problem)
+    return int(ExitCode.ENVIRONMENT)
 
 
 def _json_asked(words: Sequence[str]) -> bool:
@@ -97,6 +145,4 @@ def _write_crash(error: BaseException, words: Sequence[str]) -> Path | None:
 
 
 def _plain() -> bool:
-    import os
-
     return bool(os.environ.get("NO_COLOR") or os.environ.get("CI"))

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -98,14 +99,12 @@ def main(argv: list[str] | None = None) -> NoReturn:
     signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # under nohup it is ignored, and stays so
         signal.signal(signal.SIGHUP, _terminate)
-    for stream in (sys.stdout, sys.stderr):
-        # What the output's encoding lacks is shown escaped: a message must never fail for a name in it.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    _open_streams()
     code: Any = 0
     try:
         _check_words(words)
         code = cli.main(args=words, prog_name="etcli", standalone_mode=False) or 0
+        _flush()
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except SystemExit as stop:  # click's own way out when the reader of our output has gone
@@ -113,11 +112,35 @@ def main(argv: list[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         code = _reader_gone()
     except BaseException as error:
-        try:
-            code = failures.report(error, words)
-        except BrokenPipeError:
-            code = _reader_gone()
+        code = _report(error, words)
     sys.exit(code)
+
+
+def _report(error: BaseException, words: Sequence[str]) -> int:
+    try:
+        code = failures.report(error, words)
+        _flush()
+    except BrokenPipeError:
+        return _reader_gone()
+    except OSError as refused:
+        code = failures.output_refused(refused)
+        _reader_gone()
+    return code
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def _open_streams() -> None:
+    """Give a caller that closed stdout or stderr (`>&-`) nothing to trip over, and every encoding a way to show every name."""
+    sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the life of the process
+    sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the life of the process
+    for stream in (sys.stdout, sys.stderr):
+        # What the output's encoding lacks is shown escaped: a message must never fail for a name in it.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _check_words(words: Sequence[str]) -> None:
@@ -133,5 +156,7 @@ def _check_words(words: Sequence[str]) -> None:
 
 def _reader_gone() -> int:
     """Nothing is left to say to a pipe that nobody reads, and nothing must be flushed into it at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
     return 0

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -146,3 +147,57 @@ def test_a_termination_signal_takes_the_way_out_of_ctrl_c(name):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=20)
     assert done.returncode == 130
     assert done.stderr == "error: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    "words", ["recipe list", "recipe list --json", "validate none", "validate none --json", "--help", "--version"]
+)
+def test_an_output_that_cannot_be_written_or_was_closed_is_no_fault(words, tmp_path):
+    argv = f"{shlex.quote(sys.executable)} -m etcli {words}"
+    well = 2 if "none" in words else 0
+
+    def shell(tail):
+        return subprocess.run(["sh", "-c", argv + tail], capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    closed = shell(" >&-")
+    assert (closed.returncode, closed.stdout) == (well, "")
+    assert "Traceback" not in closed.stderr
+    assert shell(" 2>&-").returncode == well
+    assert shell(" >&- 2>&-").returncode == well
+    full = shell(" >/dev/full")
+    assert full.returncode == (2 if words == "validate none" else 3)  # a message on stderr does not need stdout
+    assert "Traceback" not in full.stderr
+    assert full.stderr.count("error:") == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        ("ENOSPC", "No space left"),
+        ("EROFS", "Read-only"),
+        ("EACCES", "Permission denied"),
+        ("EMFILE", "Too many open files"),
+    ],
+)
+def test_what_the_machine_refuses_is_no_fault_of_ours(number, words, tmp_path):
+    code = (
+        "import errno, os; from etcli.cli import main\n"
+        f"def fail(**_): raise OSError(errno.{number}, os.strerror(errno.{number}), '/some/place')\n"
+        "main.cli.main = fail\n"
+        "main.main(['validate', '--json'])"
+    )
+    cache = tmp_path / "cache"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "ETCLI_CACHE_DIR": str(cache)},
+        check=False,
+    )
+    document = json.loads(done.stdout)
+    assert done.returncode == document["exit"] == 3
+    (problem,) = document["errors"]
+    assert words in problem["message"]
+    assert problem["file"] == "/some/place"
+    assert problem["hint"]
+    assert not cache.exists()  # no crash file
