@@ -69,7 +69,7 @@ def _samples(chunk: Chunk, config: ModelConfig, work: ChunkWork) -> dict[str, to
             raise ExportError(
                 f"chunk {work.index} gives infinities or NaN in eager PyTorch already",
                 code="export.not_finite",
-                hint="A tensor of the checkpoint is damaged or was converted wrongly: compare it with its source.",
+                hint="Its weights are finite but overflow float32: they are damaged or were converted wrongly. Compare them with their source.",
             )
         for kind, tensors in (("input", inputs), ("output", outputs)):
             found.update({f"{method.name}.{kind}.{index}": t.contiguous() for index, t in enumerate(tensors)})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-
 CALL_ROWS = 5
 """What a call costs on top of its rows, in rows: every call reads all weights, which on a phone's CPU takes about as long as computing
 five rows does. So a short rest goes through one-token calls, and a longer one is padded."""

@@ -21,14 +21,14 @@ def load_weights(chunk: Chunk, checkpoint: Checkpoint) -> None:
     Headers are compared first, those of the whole network, so nothing is read when something does not fit.
 
     Raises:
-        CheckpointError: naming every tensor that is missing or of another shape, or the one that cannot be read.
+        CheckpointError: naming every tensor that is missing or of another shape, or the one that cannot be read or is not finite.
     """
     problems = list(layout_problems(chunk.config, checkpoint.tensors, checkpoint.path))
     if problems:
         raise CheckpointError.many(problems)
     for name, canonical in chunk.canonical_names().items():
         owner, _, leaf = name.rpartition(".")
-        tensor = checkpoint.read(canonical).to(torch.float32)
+        tensor = _finite(checkpoint, canonical)
         setattr(chunk.get_submodule(owner), leaf, nn.Parameter(tensor, requires_grad=False))
 
 
@@ -36,6 +36,21 @@ def load_embedding(checkpoint: Checkpoint) -> torch.Tensor:
     """The token embedding, float32 `[V, H]`.
 
     Raises:
-        CheckpointError: it is missing or cannot be read.
+        CheckpointError: it is missing, cannot be read or is not finite.
     """
-    return checkpoint.read(EMBEDDING).to(torch.float32)
+    return _finite(checkpoint, EMBEDDING)
+
+
+def _finite(checkpoint: Checkpoint, name: str) -> torch.Tensor:
+    """A tensor in float32 without infinities and NaN, which no training leaves and one of which spoils every answer that meets it."""
+    tensor = checkpoint.read(name).to(torch.float32)
+    # smallest and largest, either of them NaN if any is: unlike isfinite they need no memory of the tensor's size
+    if tensor.numel() and not torch.isfinite(torch.stack(torch.aminmax(tensor))).all():
+        count = int((~torch.isfinite(tensor)).sum())
+        raise CheckpointError(
+            f"{name} holds {count} infinities or NaN among its {tensor.numel()} numbers",
+            code="checkpoint.not_finite",
+            hint="The tensor is damaged or was converted wrongly: fetch the checkpoint again, and compare its sha256.",
+            file=checkpoint.path,
+        )
+    return tensor

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -81,3 +83,21 @@ def test_layers_outside_the_network_are_refused(network, first: int, layers: int
     _, checkpoint = network()
     with pytest.raises(ValueError, match="layers"):
         Chunk(checkpoint.config, first, layers, head=False)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")], ids=str)
+@pytest.mark.parametrize(
+    "name", ["model.layers.1.mlp.up_proj.weight", "model.norm.weight", "model.embed_tokens.weight"]
+)
+def test_a_weight_that_is_not_finite_is_named(network, name: str, value: float) -> None:
+    _, checkpoint = network()
+    tensor = checkpoint.weights[name] = checkpoint.weights[name].clone()
+    tensor.view(-1)[[3, 17]] = value
+    chunk = Chunk(checkpoint.config, 0, 4, head=True)
+    read = partial(load_embedding, checkpoint) if "embed" in name else partial(load_weights, chunk, checkpoint)
+    with pytest.raises(CheckpointError) as caught:
+        read()
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.exit_code) == ("checkpoint.not_finite", ExitCode.CHECKPOINT)
+    assert problem.message.startswith(f"{name} holds 2 ")
+    assert problem.hint
