@@ -44,10 +44,26 @@ def select_device(*, serial: str | None, virtual: str | None, console: Console) 
         return AdbDevice(AdbServer.from_environment(), ensure(_arch(virtual), console=console).serial)
     server = AdbServer.from_environment()
     server.ensure_running()
-    listed = server.devices()
+    listed = _without_dead_virtual_ones(server, server.devices())
     wanted = serial or os.environ.get("ANDROID_SERIAL")
     found = _named(wanted, listed, by_flag=serial is not None) if wanted else _only(server, listed)
     return AdbDevice(server, found.serial)
+
+
+def _without_dead_virtual_ones(server: AdbServer, listed: list[Listed]) -> list[Listed]:
+    """`listed` without virtual devices of ours that were killed: adb lists those as offline for as long as its server lives."""
+    if all(device.state == _READY or not device.serial.startswith("127.0.0.1:") for device in listed):
+        return listed
+    from etcli.device.virtual import list_devices
+
+    dead = {known.serial for known in list_devices() if known.running is None and known.spec.port is not None}
+    kept = []
+    for device in listed:
+        if device.state != _READY and device.serial in dead:
+            server.forget(device.serial)
+        else:
+            kept.append(device)
+    return kept
 
 
 def connected_devices() -> list[Connected]:
@@ -58,7 +74,8 @@ def connected_devices() -> list[Connected]:
     """
     server = AdbServer.from_environment()
     server.ensure_running()
-    return [Connected(listed.serial, listed.state, _facts(server, listed)) for listed in server.devices()]
+    found = _without_dead_virtual_ones(server, server.devices())
+    return [Connected(listed.serial, listed.state, _facts(server, listed)) for listed in found]
 
 
 def _arch(virtual: str) -> str:
@@ -86,7 +103,8 @@ def _named(wanted: str, listed: list[Listed], *, by_flag: bool) -> Listed:
     raise DeviceError(
         f"no device {wanted} is connected (connected: {known})",
         code="device.not_found",
-        hint=f"Check `adb devices`; a device over TCP needs `adb connect` first.{unset}",
+        hint="Check `adb devices`; a device over TCP needs `adb connect` first, a virtual one `etcli device start`."
+        + unset,
     )
 
 

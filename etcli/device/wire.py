@@ -164,7 +164,8 @@ def translated(serial: str | None = None) -> Iterator[None]:
         raise DeviceError(
             f"the adb server does not answer: {error}",
             code="device.adb_server",
-            hint="Start it with: adb start-server. ANDROID_ADB_SERVER_HOST and ANDROID_ADB_SERVER_PORT say where it is.",
+            hint="Start it with: adb start-server. ANDROID_ADB_SERVER_HOST and ANDROID_ADB_SERVER_PORT say where it is; "
+            "if another program has that port, give a free one.",
         ) from None
 
 

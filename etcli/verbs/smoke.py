@@ -6,13 +6,13 @@ Stages whose output is current do nothing and say so. The run and the reference 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from etcli.build.stage import BuildOptions, build
-from etcli.common.errors import DeployError, DeviceError, EtcliError, MismatchError, RunError
+from etcli.common.errors import DeployError, DeviceError, EtcliError, MismatchError, RunError, UsageError
 from etcli.common.workspace import Workspace
 from etcli.deploy.stage import DeployOptions, DeployResult, deploy
 from etcli.device.base import Device
@@ -79,12 +79,33 @@ def smoke(loaded: LoadedRecipe, workspace: Workspace, options: SmokeOptions, con
         EtcliError: whatever a stage raises. A JUnit report, where asked for, is written in every case.
     """
     stages = _Stages(console)
+    # Written at once: a place that takes no report is known before the work, and a smoke that is killed leaves no older success.
+    _report(options.junit, [Suite("smoke", (Case("smoke", outcome="failed", message="it did not come to its end"),))])
     try:
-        return _smoke(loaded, workspace, options, console, stages)
-    finally:
-        if options.junit is not None:
-            write_junit(options.junit, stages.suites())
-            console.note(f"JUnit report: {options.junit}")
+        result = _smoke(loaded, workspace, options, console, stages)
+    except BaseException:
+        try:
+            _report(options.junit, stages.suites(), console)
+        except UsageError as error:
+            console.warn(str(error), code="smoke.junit")
+        raise
+    _report(options.junit, stages.suites(), console)
+    return result
+
+
+def _report(path: Path | None, suites: Sequence[Suite], console: Console | None = None) -> None:
+    if path is None:
+        return
+    try:
+        write_junit(path, suites)
+    except OSError as error:
+        raise UsageError(
+            f"the JUnit report {path} cannot be written: {error.strerror or error}",
+            code="smoke.junit",
+            hint="Name another file with --junit, or see to the folder's permissions and space.",
+        ) from None
+    if console is not None:
+        console.note(f"JUnit report: {path}")
 
 
 def choose_device(options: SmokeOptions, console: Console) -> Device:

@@ -18,10 +18,12 @@ import pytest
 from etcli.common.errors import DeviceError, ExitCode, ToolError, UsageError
 from etcli.device import virtual
 from etcli.device.adb import AdbDevice
+from etcli.device.select import connected_devices, select_device
 from etcli.device.server import AdbServer
 from etcli.device.virtual import native
 from etcli.device.virtual.processes import start_ticks
 from etcli.device.virtual.spec import DeviceFolder, Running, VirtualSpec
+from etcli.output.console import Console
 
 
 @pytest.fixture
@@ -199,6 +201,23 @@ def test_a_daemon_that_does_not_come_up_is_explained(devices: AdbServer, tmp_pat
     assert "File exists" in str(caught.value) or "Not a directory" in str(caught.value)
     assert str(folder.log) in (caught.value.problems[0].hint or "")
     assert virtual.list_devices()[0].running is None
+
+
+def test_a_killed_device_is_no_device_that_is_offline(devices: AdbServer) -> None:
+    device = virtual.start("x86_64")
+    assert device.running is not None
+    os.kill(device.running.pid, signal.SIGKILL)
+    until = time.monotonic() + 10
+    while {listed.serial: listed.state for listed in devices.devices()}.get(device.serial) == "device":
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert device.serial in {listed.serial for listed in devices.devices()}
+    with pytest.raises(DeviceError) as caught:
+        select_device(serial=device.serial, virtual=None, console=Console(verbosity=-1))
+    assert caught.value.problems[0].code == "device.not_found"
+    assert "etcli device start" in (caught.value.problems[0].hint or "")
+    assert device.serial not in {found.serial for found in connected_devices()}
+    assert virtual.ensure("x86_64").running is not None
 
 
 def test_missing_bubblewrap(devices: AdbServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -100,6 +100,29 @@ def test_what_the_build_lacks_is_said_before_the_long_export(scene: Scene, tmp_p
     assert told == {**dict.fromkeys(STAGES, "skipped"), "device": "passed", "build": "failure"}
 
 
+def test_a_report_that_cannot_be_written_is_refused_before_the_work(scene: Scene, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="JUnit report") as caught:
+        scene.smoke(junit=tmp_path / "file" / "out.xml")
+    assert caught.value.exit == ExitCode.USAGE
+    assert scene.calls == []
+
+
+def test_a_smoke_under_way_has_no_older_report(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.smoke(junit=tmp_path / "out.xml")
+    seen = {}
+
+    def look(*_: Any) -> SimpleNamespace:
+        seen.update(outcomes(tmp_path / "out.xml"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "export", look)
+    with pytest.raises(KeyboardInterrupt):
+        scene.smoke(junit=tmp_path / "out.xml")
+    assert seen == {"smoke": "failure"}
+    assert outcomes(tmp_path / "out.xml")["export"] == "failure"
+
+
 @pytest.mark.parametrize("target", ["riscv", "Host"])
 def test_a_target_that_is_none_is_a_matter_of_usage(scene: Scene, target: str) -> None:
     with pytest.raises(UsageError, match=f"no target '{target}'") as caught:
