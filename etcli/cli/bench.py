@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from etcli.cli import show
@@ -25,12 +27,19 @@ from etcli.cli.invocation import Invocation, device_options, recipe_command, sta
     show_default=True,
     help="Tokens a run, stop ids ignored.",
 )
+@click.option(
+    "--bundle",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The bundle folder that was deployed with deploy --bundle.",
+)
 @stale_option
-def command(invocation: Invocation, target: str | None, runs: int, max_new_tokens: int, stale_ok: bool) -> None:
+def command(
+    invocation: Invocation, target: str | None, runs: int, max_new_tokens: int, bundle: Path | None, stale_ok: bool
+) -> None:
     """Measure what was deployed: prefill and decode rates, time to first token, load time and peak memory."""
     from etcli.verbs.bench import BenchOptions, bench
 
-    options = BenchOptions(runs=runs, max_new_tokens=max_new_tokens, target=target, stale_ok=stale_ok)
+    options = BenchOptions(runs=runs, max_new_tokens=max_new_tokens, target=target, bundle=bundle, stale_ok=stale_ok)
     loaded, workspace = invocation.supported, invocation.workspace
     result = bench(loaded, workspace, invocation.device(), options, invocation.console)
     show.measured(invocation.console, result)

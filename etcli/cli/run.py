@@ -25,6 +25,11 @@ from etcli.cli.values import prompt_text
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A runner of your own for this run.",
 )
+@click.option(
+    "--bundle",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The bundle folder that was deployed with deploy --bundle.",
+)
 @click.option("--force", is_flag=True, help="Run although the bundle's platform is not the device's.")
 @stale_option
 def command(
@@ -35,6 +40,7 @@ def command(
     max_new_tokens: int | None,
     no_chat: bool,
     runner_binary: Path | None,
+    bundle: Path | None,
     force: bool,
     stale_ok: bool,
 ) -> None:
@@ -46,6 +52,7 @@ def command(
         max_new_tokens=max_new_tokens,
         chat=False if no_chat else None,
         runner_binary=runner_binary,
+        bundle=bundle,
         target=target,
         stale_ok=stale_ok,
         force=force,

@@ -81,7 +81,7 @@ def deploy(
                 raise InterruptedByUser(
                     f"deploy interrupted; {folder} on {device.serial} is not usable as it is",
                     code="interrupted",
-                    hint=f"Run again: {command_line('deploy', loaded, workspace)} (it sends only the rest)",
+                    hint=f"Run again: {command_line('deploy', loaded, workspace, *_words(options))} (it sends only the rest)",
                 ) from None
         sent = [file.size for file in plan.files if file.action == "send"]
         if up_to_date:
@@ -100,6 +100,14 @@ def deploy(
         dry_run=options.dry_run,
         seconds=time.monotonic() - started,
     )
+
+
+def _words(options: DeployOptions) -> list[str]:
+    """`options` as on a command line."""
+    words = ["--target", options.target] if options.target else []
+    words += ["--bundle", str(options.bundle)] if options.bundle else []
+    words += ["--force"] if options.force else []
+    return words + (["--stale-ok"] if options.stale_ok else [])
 
 
 def _sources(

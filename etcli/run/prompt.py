@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from etcli.common.errors import CheckpointError, UsageError
+from etcli.common.errors import CheckpointError, StaleError, UsageError
 from etcli.manifests.bundle import BundleManifest
 from etcli.tokenizer.base import Tokenizer
 from etcli.tokenizer.chat import encode_prompt
@@ -15,8 +15,17 @@ def open_bundle_tokenizer(bundle: BundleManifest, folder: Path) -> Tokenizer:
     """The tokenizer that the bundle in `folder` carries.
 
     Raises:
+        StaleError: it is not there.
         CheckpointError: it cannot be read.
     """
+    path = folder / bundle.tokenizer.path
+    if not path.is_file():
+        raise StaleError(
+            "a file of the bundle is damaged: it is missing",
+            code="bundle.damaged",
+            hint="Run `etcli export` again.",
+            file=path,
+        )
     return open_tokenizer((folder / bundle.tokenizer.path).parent)
 
 

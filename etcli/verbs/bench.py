@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from etcli.common.workspace import Workspace
 from etcli.device.base import Device
@@ -21,6 +22,7 @@ class BenchOptions:
     runs: int = 5
     max_new_tokens: int = 32
     target: str | None = None
+    bundle: Path | None = None
     stale_ok: bool = False
 
 
@@ -69,6 +71,7 @@ def bench(
     asked = RunOptions(
         max_new_tokens=options.max_new_tokens,
         target=options.target,
+        bundle=options.bundle,
         stale_ok=options.stale_ok,
         ignore_stop_ids=True,
         stream=False,

@@ -134,3 +134,13 @@ def test_runner_binary_is_sent_once_and_used(run_script: RunScript, scene: Scene
             call(scene, runner_binary=binary)
         assert scene.device.pushed == ["/data/local/tmp/etcli/tiny/.etcli-runner"] * pushed
     assert ("/data/local/tmp/etcli/tiny/.etcli-runner", "--config") in [c[:2] for c in scene.device.commands]
+
+
+def test_a_bundle_without_its_tokenizer_is_damaged(run_script: RunScript, scene: Scene) -> None:
+    (path,) = (scene.workspace.bundle / "tokenizer").glob("tokenizer.json")
+    path.unlink()
+    with pytest.raises(StaleError) as caught:
+        run_script(GOOD)
+    problem = caught.value.problems[0]
+    assert (problem.code, problem.file) == ("bundle.damaged", path)
+    assert "etcli export" in (problem.hint or "")
