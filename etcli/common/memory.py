@@ -47,3 +47,8 @@ def _number(path: Path) -> int | None:
         return int(path.read_text())
     except (OSError, ValueError):
         return None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error` says that an allocation failed: Python's own, or torch's, which is a RuntimeError of such a text."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error))

@@ -22,6 +22,7 @@ from typing import Any, TextIO
 
 from etcli.common import process
 from etcli.common.errors import CheckpointError, EtcliError, ExitCode, ExportError, Problem, ToolError, UsageError
+from etcli.common.memory import is_out_of_memory
 
 Send = Callable[[Mapping[str, Any]], None]
 
@@ -79,8 +80,7 @@ def isolated_main(body: Callable[[dict[str, Any], Send], Mapping[str, Any]], arg
         send({"event": "error", "problems": [_plain(problem) for problem in error.problems]})
         return int(error.exit)
     except (MemoryError, RuntimeError) as error:
-        # torch reports a failed allocation as a RuntimeError of this text.
-        if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
+        if not is_out_of_memory(error):
             raise
         problem = ExportError.problem(
             f"memory ran out: {str(error).splitlines()[0] if str(error) else 'no more can be allocated'}",

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from etcli.common.errors import EtcliError, ExportError
 from etcli.common.files import is_no_space
+from etcli.common.memory import is_out_of_memory
 from etcli.export.job import Job, TablesWork, Trouble, Troubles
 
 VERIFY = "--verify"
@@ -35,6 +36,8 @@ def main(arguments: list[str]) -> int:
     except EtcliError as error:
         return _give_up(folder, error)
     except Exception as error:
+        if is_out_of_memory(error):
+            return _give_up(folder, _out_of_memory(error))
         if not is_no_space(error):
             raise
         return _give_up(
@@ -64,6 +67,15 @@ def _work(job: Job, folder: Path, *, verify: bool) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os.execv(sys.executable, command(folder, verify=True))  # noqa: S606 - replaces this process by design
+
+
+def _out_of_memory(error: Exception) -> ExportError:
+    said = str(error).splitlines()[0] if str(error) else "no more can be allocated"
+    return ExportError(
+        f"memory ran out: {said}",
+        code="export.out_of_memory",
+        hint="Use shapes of fewer tokens or shorter caches (export.shapes), more chunks (export.chunks), or one worker (--jobs 1).",
+    )
 
 
 def _give_up(folder: Path, error: EtcliError) -> int:

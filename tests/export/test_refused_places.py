@@ -98,9 +98,24 @@ def test_a_full_disk_is_known_in_every_wrapping(error: Exception, full: bool) ->
     assert is_no_space(error) is full
 
 
-def test_a_worker_names_a_full_disk_whichever_library_meets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+# What torch raises when an allocation fails, word for word.
+TORCH_FULL = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 999998000001 bytes."
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RuntimeError(SAFETENSORS_FULL), "export.no_space"),
+        (RuntimeError(TORCH_FULL), "export.out_of_memory"),
+        (MemoryError(), "export.out_of_memory"),
+    ],
+    ids=("disk", "torch", "python"),
+)
+def test_a_worker_names_what_is_full_whichever_library_meets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, code: str
+) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise RuntimeError(SAFETENSORS_FULL)
+        raise error
 
     def fail_not(_: int) -> None:
         pass
@@ -109,4 +124,4 @@ def test_a_worker_names_a_full_disk_whichever_library_meets_it(tmp_path: Path, m
     monkeypatch.setattr(worker, "_end_with", fail_not)
     Job(parent=os.getpid(), checkpoint="x", threads=1, work=TablesWork(positions=1)).write(tmp_path / Job.FILE)
     assert worker.main([str(tmp_path)]) == ExitCode.EXPORT
-    assert [trouble.code for trouble in Troubles.read(tmp_path / Troubles.FILE).problems] == ["export.no_space"]
+    assert [trouble.code for trouble in Troubles.read(tmp_path / Troubles.FILE).problems] == [code]
