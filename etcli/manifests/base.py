@@ -100,6 +100,12 @@ RelativePath = Annotated[str, pydantic.AfterValidator(_contained)]
 """A POSIX path that stays inside the manifest's own folder."""
 
 
+NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+"""What a recipe may be called. Folders here and on the device carry the name, so a manifest with another is refused."""
+
+RecipeName = Annotated[str, pydantic.Field(pattern=NAME_PATTERN)]
+
+
 class FileEntry(Part):
     """A file of a folder: relative path, size in bytes, lower-case hex SHA-256."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pydantic
 
-from etcli.manifests.base import FileEntry, Manifest, Part
+from etcli.manifests.base import FileEntry, Manifest, Part, RecipeName
 
 
 class ElfFacts(Part):
@@ -29,7 +29,7 @@ class StagedFile(FileEntry):
 class BuildManifest(Manifest):
     """A build of one target. `stage` lists everything to be pushed, relative to `build/<target>/stage/`."""
 
-    name: str
+    name: RecipeName
     recipe_sha256: str
     etcli: str
     target: str

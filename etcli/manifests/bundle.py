@@ -6,7 +6,7 @@ from typing import Literal
 
 import pydantic
 
-from etcli.manifests.base import FileEntry, Manifest, Part
+from etcli.manifests.base import FileEntry, Manifest, Part, RecipeName
 from etcli.manifests.model import ModelConfig
 
 
@@ -88,7 +88,7 @@ class Versions(Part):
 class BundleManifest(Manifest):
     """What the later stages need to know of a bundle. Every path is relative to the bundle's folder."""
 
-    name: str
+    name: RecipeName
     recipe_sha256: str
     inputs_sha256: str
     versions: Versions

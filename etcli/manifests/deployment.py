@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from etcli.manifests.base import FileEntry, Manifest
+from etcli.manifests.base import FileEntry, Manifest, RecipeName
 
 
 class DeployedFile(FileEntry):
@@ -19,7 +19,7 @@ class DeploymentManifest(Manifest):
     FILE: ClassVar[str] = ".etcli-manifest.json"
 
     etcli: str
-    name: str
+    name: RecipeName
     target: str
     bundle_sha256: str
     build_sha256: str

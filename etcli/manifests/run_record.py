@@ -6,7 +6,7 @@ from typing import Literal
 
 import pydantic
 
-from etcli.manifests.base import Manifest, Part
+from etcli.manifests.base import Manifest, Part, RecipeName
 
 StopReason = Literal["stop_id", "max_new_tokens", "cache_full", "timeout", "interrupted"]
 
@@ -28,7 +28,7 @@ class RunRecord(Manifest):
     Load time and peak memory are None where the run was ended before the runner told them.
     """
 
-    name: str
+    name: RecipeName
     runner: str
     target: str
     prompt: str

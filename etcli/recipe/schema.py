@@ -12,11 +12,11 @@ from typing import Annotated, Literal
 import pydantic
 
 from etcli.common.files import check_relative
+from etcli.manifests.base import NAME_PATTERN
 from etcli.manifests.bundle import Shape
 
 SHAPE_PATTERN = r"([1-9][0-9]{0,5})t([1-9][0-9]{0,6})c"
 
-NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 PYPI_SOURCE = re.compile(
     r"pypi:(?P<package>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==(?P<version>[A-Za-z0-9][A-Za-z0-9.!+_-]*)#(?P<member>.+)"
 )

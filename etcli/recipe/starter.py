@@ -7,9 +7,9 @@ from pathlib import Path
 
 from etcli.common.errors import UsageError
 from etcli.common.files import write_atomically
+from etcli.manifests.base import NAME_PATTERN
 from etcli.recipe.builtin import DEFAULT, builtin_recipe
 from etcli.recipe.resolved import dump
-from etcli.recipe.schema import NAME_PATTERN
 
 _INHERITED = """\
 # A recipe for etcli. Every key is described by `etcli recipe schema`; `etcli recipe show` prints this one with all defaults.

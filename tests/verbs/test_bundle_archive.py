@@ -210,3 +210,13 @@ def test_a_full_disk_is_not_called_a_damaged_archive(bundle, tmp_path, monkeypat
     with pytest.raises(OSError, match="No space left"):
         unpack(path, tmp_path / "new", QUIET)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "", "a b", "A", "x" * 65])
+def test_a_manifest_with_a_name_that_no_recipe_has_is_refused(bundle, name):
+    path = bundle / "manifest.json"
+    path.write_text(path.read_text().replace('"name": "tiny"', f'"name": "{name}"', 1))
+    with pytest.raises(EtcliError) as caught:
+        verify(bundle, QUIET)
+    assert caught.value.problems[0].code == "manifest.invalid"
+    assert "name" in caught.value.problems[0].message
