@@ -22,7 +22,7 @@ def report(error: BaseException, words: Sequence[str]) -> int:
     """Show `error` the way the command line asked for (`--json`, `-v`), and return the process's exit code."""
     problems = problems_of(error, words)
     code = int(min(problem.exit_code for problem in problems))
-    if getattr(error, "etcli_json", None) or (not hasattr(error, "etcli_json") and _json_asked(words)):
+    if as_document(error, words):
         from etcli.output.document import document
 
         # the console of the verb, if it got that far, holds the warnings that came before the failure
@@ -42,6 +42,12 @@ def report(error: BaseException, words: Sequence[str]) -> int:
     if code == ExitCode.FAULT and any(word in ("-v", "-vv", "--verbose") for word in words):
         traceback.print_exception(error)
     return code
+
+
+def as_document(error: BaseException, words: Sequence[str]) -> bool:
+    """Whether the command line asked for a JSON document: as the verb understood it, if it got that far."""
+    understood: bool | None = getattr(error, "etcli_json", None)
+    return _json_asked(words) if understood is None else understood
 
 
 def show(problem: Problem) -> None:

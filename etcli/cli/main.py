@@ -117,15 +117,18 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
 
 def _report(error: BaseException, words: Sequence[str]) -> int:
+    said: int | None = None
     try:
-        code = failures.report(error, words)
+        said = failures.report(error, words)
         _flush()
     except BrokenPipeError:
         return _reader_gone()
     except OSError as refused:
-        code = failures.output_refused(refused)
         _reader_gone()
-    return code
+        # an output that refused before refuses what is left in its buffer once more: that has been said
+        again = isinstance(error, OSError) and error.errno == refused.errno and not failures.as_document(error, words)
+        return said if said is not None and again else failures.output_refused(refused)
+    return said
 
 
 def _flush() -> None:
