@@ -22,7 +22,12 @@ def report(error: BaseException, words: Sequence[str]) -> int:
     """Show `error` the way the command line asked for (`--json`, `-v`), and return the process's exit code."""
     problems = problems_of(error, words)
     code = int(min(problem.exit_code for problem in problems))
-    if as_document(error, words):
+    document_asked = as_document(error, words)
+    if not document_asked or (isinstance(error, OSError) and error.filename is None):
+        # what refused may be stdout itself, where nobody would read the document
+        for problem in problems:
+            show(problem)
+    if document_asked:
         from etcli.output.document import document
 
         # the console of the verb, if it got that far, holds the warnings that came before the failure
@@ -36,9 +41,6 @@ def report(error: BaseException, words: Sequence[str]) -> int:
                 problems=problems,
             )
         )
-    else:
-        for problem in problems:
-            show(problem)
     if code == ExitCode.FAULT and any(word in ("-v", "-vv", "--verbose") for word in words):
         traceback.print_exception(error)
     return code

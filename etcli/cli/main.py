@@ -124,10 +124,10 @@ def _report(error: BaseException, words: Sequence[str]) -> int:
     except BrokenPipeError:
         return _reader_gone()
     except OSError as refused:
-        _reader_gone()
         # an output that refused before refuses what is left in its buffer once more: that has been said
-        again = isinstance(error, OSError) and error.errno == refused.errno and not failures.as_document(error, words)
-        return said if said is not None and again else failures.output_refused(refused)
+        if said is None or not isinstance(error, OSError) or error.errno != refused.errno:
+            said = failures.output_refused(refused)
+        _reader_gone()
     return said
 
 
