@@ -19,6 +19,7 @@ import click
 
 from etcli.cli import failures
 from etcli.cli.catalogue import VERBS
+from etcli.common.errors import ExitCode
 from etcli.common.text import is_text
 
 
@@ -125,10 +126,10 @@ def _report(error: BaseException, words: Sequence[str]) -> int:
         return _reader_gone()
     except OSError as refused:
         # an output that refused before refuses what is left in its buffer once more: that has been said
-        if said is None or not isinstance(error, OSError) or error.errno != refused.errno:
+        if not isinstance(error, OSError) or error.errno != refused.errno:
             said = failures.output_refused(refused)
         _reader_gone()
-    return said
+    return int(ExitCode.ENVIRONMENT) if said is None else said
 
 
 def _flush() -> None:
