@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -171,13 +172,16 @@ def test_free_bytes_of_a_path_that_is_not_there_yet(virtual_device: MakeDevice) 
 def test_a_device_that_dies_is_reported(virtual_device: MakeDevice, tmp_path: Path) -> None:
     device = virtual_device("x86_64", {"ro.product.model": "mortal"})
     name = next(known.spec.name for known in virtual.list_devices() if known.serial == device.serial)
-    with device.open(script("echo go; sleep 600")) as stream:
-        lines = stream.lines()
-        assert next(lines) == "go"
+    with contextlib.ExitStack() as stack:
+        # Several at once: its end kills them one after the other, and none of them may look as if it had ended by itself.
+        opened = [stack.enter_context(device.open(script("echo go; sleep 600"))).lines() for _ in range(8)]
+        for lines in opened:
+            assert next(lines) == "go"
         virtual.stop(name)
-        with pytest.raises(DeviceError) as caught:
-            next(lines)
-    assert caught.value.problems[0].code == "device.gone"
+        for lines in opened:
+            with pytest.raises(DeviceError) as caught:
+                list(lines)
+            assert caught.value.problems[0].code == "device.gone"
     with pytest.raises(DeviceError):
         device.shell(["true"])
     (tmp_path / "f").write_text("x")

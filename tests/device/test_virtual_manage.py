@@ -131,7 +131,12 @@ def test_when_the_devices_init_dies_the_daemon_says_so(devices: AdbServer) -> No
     assert device.running is not None
     below = {process.pid for process in psutil.Process(device.running.pid).children(recursive=True)}
     (init,) = below.intersection(_host_processes("/system/bin/init")) - {_bubblewrap(below)}
-    os.kill(init, signal.SIGKILL)
+    with AdbDevice(devices, device.serial).open(["sh", "-c", "echo go; exec sleep 600"]) as stream:
+        lines = stream.lines()
+        assert next(lines) == "go"
+        os.kill(init, signal.SIGKILL)
+        with pytest.raises(DeviceError, match="is gone"):  # and not as a program that ended by itself
+            list(lines)
     _wait(lambda: virtual.list_devices()[0].running is None)
     assert "the device is gone" in device.folder.log.read_text()
 

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import threading
+import weakref
 from types import FrameType
 
 from etcli.device.virtual import frame
@@ -47,6 +48,8 @@ class Daemon:
         self._banner = _banner(properties(self._spec))
         self._listener: socket.socket | None = None
         self._over = threading.Event()
+        self._transports: weakref.WeakSet[Transport] = weakref.WeakSet()
+        self._transports_lock = threading.Lock()
         self._exit = 0
 
     def run(self) -> int:
@@ -70,6 +73,7 @@ class Daemon:
                 self._accept(listener)
             finally:
                 self._folder.running.unlink(missing_ok=True)
+                self._drop_connections()
                 self._sandbox.stop()
         return self._exit
 
@@ -81,6 +85,8 @@ class Daemon:
                 continue  # the listener was shut, or the peer gave up at once
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             transport = Transport(connection, banner=self._banner, open_service=self._service)
+            with self._transports_lock:
+                self._transports.add(transport)
             threading.Thread(target=transport.run, daemon=True).start()
 
     def _service(self, name: str) -> Service | None:
@@ -102,7 +108,15 @@ class Daemon:
         _log.error("the device's first process ended; the device is gone")
         self._exit = 1
         self._over.set()
+        self._drop_connections()
         self._wake()
+
+    def _drop_connections(self) -> None:
+        """Before its processes end: a program that the end of the device killed must not be told as one that ended by itself."""
+        with self._transports_lock:
+            transports = list(self._transports)
+        for transport in transports:
+            transport.drop()
 
     def _wake(self) -> None:
         if self._listener is not None:

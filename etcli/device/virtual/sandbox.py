@@ -217,8 +217,9 @@ class Sandbox:
                 command = self._commands.get(number)
             if command is not None:
                 command.note(kind, value)
+        # First the news, then the statuses: whoever drops the connections at the news does so before one of these goes out.
+        self._on_end()
         with self._lock:
             commands = list(self._commands.values())
         for command in commands:
             command.note(_EXITED, 128 + signal.SIGKILL)
-        self._on_end()

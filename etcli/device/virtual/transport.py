@@ -180,6 +180,11 @@ class Transport:
             finally:
                 self._close_streams()
 
+    def drop(self) -> None:
+        """End the connection from another thread; nothing is sent over it any more."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
     def send(self, packet: Packet) -> None:
         """Send a message; if the connection is gone the reader notices, and nothing happens here."""
         data = packet.pack(version=self._version)
