@@ -58,8 +58,15 @@ def run(tmp_path: Path, names: list[str], jobs: int = 2) -> list[str]:
     return finished
 
 
-def children() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+@pytest.fixture
+def new_children() -> Callable[[], list[psutil.Process]]:
+    """Gives the living children that this process has got since the test began; virtual devices of other tests are older ones."""
+
+    def living() -> set[psutil.Process]:
+        return {child for child in psutil.Process().children(recursive=True) if child.is_running()}
+
+    before = living()
+    return lambda: [child for child in living() - before if child.status() != psutil.STATUS_ZOMBIE]
 
 
 def test_all_tasks_run_at_most_so_many_at_once(tmp_path: Path, scripted: Scripted) -> None:
@@ -75,7 +82,9 @@ def test_all_tasks_run_at_most_so_many_at_once(tmp_path: Path, scripted: Scripte
     assert sorted(run(tmp_path, names)) == names
 
 
-def test_killed_worker_is_named_with_its_memory(tmp_path: Path, scripted: Scripted) -> None:
+def test_killed_worker_is_named_with_its_memory(
+    tmp_path: Path, scripted: Scripted, new_children: Callable[[], list[psutil.Process]]
+) -> None:
     body = "print('@step lower', flush=True); time.sleep(0.5); os.kill(os.getpid(), signal.SIGKILL)"
     scripted({"chunk 3": body, "other": "time.sleep(60)", "first": "pass"})
     with pytest.raises(ExportError) as caught:
@@ -87,7 +96,7 @@ def test_killed_worker_is_named_with_its_memory(tmp_path: Path, scripted: Script
     assert "--jobs 1" in str(problem.hint)
     assert str(tmp_path / "logs" / "chunk 3.log") in str(problem.hint)
     assert caught.value.finished == ["first"]  # type: ignore[attr-defined]
-    assert children() == []
+    assert new_children() == []
 
 
 def test_crashed_worker_is_not_called_out_of_memory(tmp_path: Path, scripted: Scripted) -> None:
@@ -138,7 +147,9 @@ def test_a_broken_report_of_problems_is_still_a_clear_failure(tmp_path: Path, sc
         run(tmp_path, ["a"])
 
 
-def test_an_interrupt_ends_workers_and_their_children(tmp_path: Path, scripted: Scripted) -> None:
+def test_an_interrupt_ends_workers_and_their_children(
+    tmp_path: Path, scripted: Scripted, new_children: Callable[[], list[psutil.Process]]
+) -> None:
     nest = "import subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); time.sleep(60)"
     scripted({"a": nest, "b": nest})
     started = time.monotonic()
@@ -154,7 +165,7 @@ def test_an_interrupt_ends_workers_and_their_children(tmp_path: Path, scripted: 
     finally:
         signal.signal(signal.SIGALRM, before)
     assert time.monotonic() - started < 50
-    assert children() == []
+    assert new_children() == []
 
 
 def test_jobs_fit_memory_and_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
