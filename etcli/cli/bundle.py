@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from etcli.cli.invocation import Invocation, plain_command, recipe_command
+from etcli.cli.invocation import Invocation, plain_command, recipe_command, stale_option
 
 
 @click.group("bundle")
@@ -18,11 +18,16 @@ def command() -> None:
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The archive; by default NAME.bundle.zip."
 )
-def pack_command(invocation: Invocation, output: Path | None) -> None:
-    """Pack the recipe's bundle into one archive, after checking its hashes."""
+@click.option("--force", is_flag=True, help="Replace an archive that is there already.")
+@stale_option
+def pack_command(invocation: Invocation, output: Path | None, force: bool, stale_ok: bool) -> None:
+    """Pack the recipe's bundle into one zip archive, after checking that it fits the recipe and its hashes are right."""
+    from etcli.recipe.outdated import require_bundle
     from etcli.verbs.archive import pack
 
-    result = pack(invocation.workspace.bundle, output, invocation.loaded.recipe.name, invocation.console)
+    loaded, workspace, console = invocation.loaded, invocation.workspace, invocation.console
+    require_bundle(loaded, workspace, workspace.bundle, stale_ok=stale_ok, console=console)
+    result = pack(workspace.bundle, output, loaded.recipe.name, console, force=force)
     invocation.console.print(f"{result.archive}  {result.size / 1e6:.1f} MB, {result.files} files")
     invocation.finish(result)
 

@@ -29,7 +29,10 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Archived:
-    """What was packed, unpacked or verified. `size` is the archive's, in bytes, 0 where there is none."""
+    """What was packed, unpacked or verified. `size` is the archive's, in bytes, 0 where there is none.
+
+    `files` counts the manifest and what it names, `bytes` what it names; files that only travel along (the export report) are in neither.
+    """
 
     folder: Path
     files: int
@@ -62,15 +65,19 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError
 _AGAIN = "Export it again, or copy it again from where it was whole."
 
 
-def pack(folder: Path, output: Path | None, name: str, console: Console) -> Archived:
-    """Pack a verified bundle (with its export report and reference files, where it has them) into `output`.
+_OTHER_ARCHIVES = frozenset((".7z", ".bz2", ".gz", ".lz4", ".rar", ".tar", ".tbz2", ".tgz", ".txz", ".xz", ".zst"))
+
+
+def pack(folder: Path, output: Path | None, name: str, console: Console, *, force: bool = False) -> Archived:
+    """Pack a verified bundle (with its export report and reference files, where it has them) into `output`, by default `NAME.bundle.zip`.
 
     Raises:
-        EtcliError: as `verify`.
+        EtcliError: exit 2 where `output` is there already (unless `force`) or is named as another kind of archive; and as `verify`.
         OSError: the archive cannot be written.
     """
-    verify(folder, console)
     archive = output or Path(f"{name}.bundle.zip")
+    _check_output(archive, force=force)
+    verified = verify(folder, console)
     members = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     with (
         console.progress("pack", sum(path.stat().st_size for path in members), bytes_=True) as advance,
@@ -89,8 +96,8 @@ def pack(folder: Path, output: Path | None, name: str, console: Console) -> Arch
                     advance(len(block))
     return Archived(
         folder=folder,
-        files=len(members),
-        bytes=sum(path.stat().st_size for path in members),
+        files=verified.files,
+        bytes=verified.bytes,
         archive=archive,
         size=archive.stat().st_size,
     )
@@ -118,6 +125,21 @@ def unpack(archive: Path, folder: Path, console: Console) -> Archived:
         remove_tree(temporary)
         raise
     return Archived(folder=folder, files=result.files, bytes=result.bytes, archive=archive, size=archive.stat().st_size)
+
+
+def _check_output(archive: Path, *, force: bool) -> None:
+    if archive.suffix.lower() in _OTHER_ARCHIVES:
+        raise UsageError(
+            f"the archive is a zip, and {archive.name} is named as another kind",
+            code="bundle.not_zip",
+            hint=f"Name it {archive.name.split('.')[0] or 'bundle'}.zip",
+        )
+    if not force and (archive.exists() or archive.is_symlink()):
+        raise UsageError(
+            f"{archive} exists already",
+            code="bundle.exists",
+            hint="Name another file with --output, or add --force to replace it.",
+        )
 
 
 def _manifest(folder: Path) -> BundleManifest:

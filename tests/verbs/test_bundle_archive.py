@@ -7,8 +7,10 @@ import zipfile
 
 import pytest
 import samples
+from click.testing import CliRunner
 
-from etcli.common.errors import EtcliError
+from etcli.cli.bundle import pack_command
+from etcli.common.errors import EtcliError, StaleError
 from etcli.common.workspace import Workspace
 from etcli.output.console import Console
 from etcli.verbs.archive import pack, unpack, verify
@@ -59,6 +61,52 @@ def test_every_damage_is_reported_at_once(bundle):
         "embedding_float32.bin",
         "tiny_0.pte",
     }
+
+
+def test_an_archive_that_is_there_is_replaced_only_when_asked(bundle, tmp_path):
+    (tmp_path / "out.zip").write_text("mine")
+    with pytest.raises(EtcliError) as caught:
+        pack(bundle, tmp_path / "out.zip", "tiny", QUIET)
+    assert (caught.value.exit, caught.value.problems[0].code) == (2, "bundle.exists")
+    assert (tmp_path / "out.zip").read_text() == "mine"
+    pack(bundle, tmp_path / "out.zip", "tiny", QUIET, force=True)
+    assert zipfile.is_zipfile(tmp_path / "out.zip")
+
+
+@pytest.mark.parametrize("name", ["out.tar", "out.TGZ", "out.tar.gz", "out.7z"])
+def test_a_zip_is_not_written_under_another_kinds_name(bundle, tmp_path, name):
+    with pytest.raises(EtcliError) as caught:
+        pack(bundle, tmp_path / name, "tiny", QUIET, force=True)
+    assert (caught.value.exit, caught.value.problems[0].code) == (2, "bundle.not_zip")
+    assert "out.zip" in str(caught.value.problems[0].hint)
+    assert not (tmp_path / name).exists()
+
+
+def test_files_are_counted_alike(bundle, tmp_path):
+    (bundle / "export-report.json").write_text("{}")
+    packed = pack(bundle, tmp_path / "out", "tiny", QUIET)
+    unpacked = unpack(packed.archive, tmp_path / "there", QUIET)
+    verified = verify(unpacked.folder, QUIET)
+    assert packed.files == unpacked.files == verified.files
+    assert packed.bytes == unpacked.bytes == verified.bytes
+    assert (unpacked.folder / "export-report.json").exists()
+
+
+def test_an_outdated_bundle_is_packed_only_when_asked(bundle, tmp_path, monkeypatch):
+    (tmp_path / "tiny.yaml").write_text("name: tiny\nmodel: {source: model.gguf}\n")
+    monkeypatch.chdir(tmp_path)
+    words = ["tiny.yaml", "--workspace", str(bundle.parent.parent)]
+    runner = CliRunner()
+    assert runner.invoke(pack_command, words).exit_code == 0
+    assert (tmp_path / "tiny.bundle.zip").exists()
+    changed = [*words, "--set", "export.chunks=3", "-o", "other.zip"]
+    refused = runner.invoke(pack_command, changed)
+    assert isinstance(refused.exception, StaleError)
+    assert refused.exception.exit == 2
+    assert "etcli export" in str(refused.exception.problems[0].hint)
+    assert not (tmp_path / "other.zip").exists()
+    assert runner.invoke(pack_command, [*changed, "--stale-ok"]).exit_code == 0
+    assert (tmp_path / "other.zip").exists()
 
 
 def test_a_damaged_bundle_is_not_packed(bundle, tmp_path):
