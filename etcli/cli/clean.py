@@ -11,7 +11,10 @@ from etcli.cli.invocation import Invocation, device_options, recipe_command
 @device_options
 @click.option("--on-device", is_flag=True, help="Remove the deployment on the device instead.")
 def command(invocation: Invocation, on_device: bool) -> None:
-    """Remove what this recipe left in the workspace, or with --on-device its deployment there. Nothing else is touched."""
+    """Remove what this recipe left in the workspace, or with --on-device its deployment there.
+
+    Nothing else is touched: files that others put beside etcli's (such as a CMakeUserPresets.json) stay, and are named.
+    """
     from etcli.verbs.clean import clean_device, clean_workspace
 
     result = (
@@ -20,4 +23,6 @@ def command(invocation: Invocation, on_device: bool) -> None:
         else clean_workspace(invocation.workspace)
     )
     invocation.console.print(f"removed {result.files} files from {result.place}")
+    for path in result.kept:
+        invocation.console.print(f"kept {path}: etcli did not make it")
     invocation.finish(result)

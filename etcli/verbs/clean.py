@@ -2,32 +2,84 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import fnmatch
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
+from etcli.build.record import RECORD
+from etcli.build.render import BINARY_DIR, MACHINE_FILE
 from etcli.common.files import remove_tree
 from etcli.common.workspace import Workspace
 from etcli.deploy.clean import clean as clean_deployment
 from etcli.device.base import Device
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
+from etcli.tables.targets import load_targets
+
+# What the stages make, as patterns of names, folder by folder: whatever has another name was put there by somebody else.
+_HOME = ("bundle", "bundle.recipe.yaml", "export")
+_RUNS = ("[0-9]" * 8 + "T" + "[0-9]" * 6 + ".*Z",)
+_BUILD = (
+    "CMakeLists.txt",
+    "CMakePresets.json",
+    "toolchain.cmake",
+    MACHINE_FILE,
+    BINARY_DIR,
+    RECORD,
+    "manifest.json",
+    "stage",
+    ".stage.*",
+    "logs",
+)
 
 
 @dataclass(frozen=True)
 class Cleaned:
-    """How many files went, and from where."""
+    """How many files went, and from where; `kept` are paths below that place which etcli did not make."""
 
     place: str
     files: int
+    kept: tuple[str, ...] = ()
+
+
+@dataclass
+class _Sweep:
+    """Removes by name, and remembers what it leaves. No link is followed: etcli makes none."""
+
+    files: int = 0
+    kept: list[Path] = field(default_factory=list)
+
+    def folder(self, folder: Path, ours: Sequence[str], below: Sequence[str] = ()) -> Iterator[Path]:
+        """Remove what has a name of `ours`; yields the folders named in `below`, and removes each that is empty afterwards."""
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if path.is_symlink():
+                self.kept.append(path)
+            elif path.name in below and path.is_dir():
+                yield path
+                _remove_empty(path)
+            elif _is_one_of(path.name, ours):
+                self.files += sum(entry.is_symlink() or entry.is_file() for entry in (path, *path.rglob("*")))
+                remove_tree(path)
+            else:
+                self.kept.append(path)
 
 
 def clean_workspace(workspace: Workspace) -> Cleaned:
-    """Remove `<workspace>/<name>`, and the workspace folder itself where that leaves it empty. Caches stay."""
+    """Remove what the stages made in `<workspace>/<name>`, and the folders that this leaves empty. Caches stay, as does what others put there."""
     home = workspace.home
-    count = sum(path.is_symlink() or path.is_file() for path in home.rglob("*")) if home.is_dir() else 0
-    remove_tree(home)
-    if workspace.root.is_dir() and not any(workspace.root.iterdir()):
-        workspace.root.rmdir()
-    return Cleaned(str(home), count)
+    targets = tuple(load_targets())
+    beside = [name for target in targets for name in (f".{target}.lock", f"{target}.recipe.yaml")]
+    sweep = _Sweep()
+    for folder in sweep.folder(home, _HOME, (workspace.runs.name, workspace.builds.name)):
+        if folder == workspace.runs:
+            list(sweep.folder(folder, _RUNS))
+        else:
+            for build in sweep.folder(folder, beside, targets):
+                list(sweep.folder(build, _BUILD))
+    for folder in (home, workspace.root):
+        _remove_empty(folder)
+    return Cleaned(str(home), sweep.files, tuple(path.relative_to(home).as_posix() for path in sweep.kept))
 
 
 def clean_device(loaded: LoadedRecipe, device: Device, console: Console) -> Cleaned:
@@ -38,3 +90,15 @@ def clean_device(loaded: LoadedRecipe, device: Device, console: Console) -> Clea
     """
     removed = clean_deployment(loaded, device, console)
     return Cleaned(f"{device.serial}:{loaded.recipe.device_dir}", removed)
+
+
+def _is_one_of(name: str, patterns: Sequence[str]) -> bool:
+    """Whether `name` is one of them, or the unfinished file of an atomic write of one that is no pattern."""
+    return any(
+        fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f".{pattern}.*.tmp") for pattern in patterns
+    )
+
+
+def _remove_empty(folder: Path) -> None:
+    if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
+        folder.rmdir()
