@@ -27,7 +27,8 @@ import samples  # the tests' made-up bundles and builds
 from etcli.common.workspace import Workspace
 from etcli.deploy.stage import DeployOptions, DeployResult, deploy
 from etcli.device.adb import AdbDevice
-from etcli.device.server import AdbServer, adb_program
+from etcli.device.program import adb_program
+from etcli.device.server import AdbServer
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 

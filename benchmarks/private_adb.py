@@ -11,7 +11,8 @@ from pathlib import Path
 from etcli.common import process
 from etcli.device import virtual
 from etcli.device.adb import AdbDevice
-from etcli.device.server import AdbServer, adb_program
+from etcli.device.program import adb_program
+from etcli.device.server import AdbServer
 
 _VARIABLES = ("ANDROID_SERIAL", "ANDROID_ADB_SERVER_HOST", "ANDROID_ADB_SERVER_ADDRESS", "ADB_SERVER_SOCKET")
 

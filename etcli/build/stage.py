@@ -26,7 +26,7 @@ from etcli.recipe.fingerprint import build_fingerprint
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST
 from etcli.recipe.resolved import write_resolved
-from etcli.tables.targets import Target, known_target, load_targets
+from etcli.tables.targets import Target, buildable_target
 from etcli.toolchain import cmake, compilers, executorch, ninja
 from etcli.toolchain.compilers import Compiler
 
@@ -112,15 +112,7 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
 
 
 def _target(name: str) -> Target:
-    chosen = known_target("host" if name == "auto" else name)
-    if not chosen.supported:
-        supported = [target.name for target in load_targets().values() if target.supported]
-        raise UsageError(
-            f"this etcli cannot build for {chosen.name} ({chosen.title}) yet",
-            code="build.unsupported_target",
-            hint=f"Targets that it can build for: {', '.join(supported)}.",
-        )
-    return chosen
+    return buildable_target("host" if name == "auto" else name)
 
 
 def _check_path(folder: Path) -> None:

@@ -20,7 +20,8 @@ def unknown_format(path: Path) -> Problem:
             path, f"{path.name} is neither a file nor a folder", "unknown", "Save the checkpoint as a file."
         )
     what, code, hint = _folder(path) if path.is_dir() else _file(path)
-    return _problem(path, f"{path.name} is {what}", code, hint)
+    name = path.name or path.resolve().name or str(path.resolve())  # `.` has no name of its own
+    return _problem(path, f"{name} is {what}", code, hint)
 
 
 def lfs_pointer(path: Path) -> Problem | None:

@@ -15,11 +15,11 @@ def command() -> None:
 
 @plain_command("device list")
 def list_command(invocation: Invocation) -> None:
-    """Every device that adb knows, and every virtual one of ours."""
+    """Every device that adb knows, and every virtual one of ours with its name."""
     from etcli.verbs.devices import list_devices
 
     result = list_devices()
-    show.devices(invocation.console, result)
+    show.devices(invocation.console, result.devices)
     invocation.finish(result)
 
 
@@ -41,10 +41,11 @@ def info_command(invocation: Invocation) -> None:
 @click.option("--set-prop", multiple=True, metavar="K=V", help="A property of the device (repeatable).")
 def start_command(invocation: Invocation, arch: str, set_prop: tuple[str, ...]) -> None:
     """Start a virtual device, or find it running, and connect adb to it."""
+    from etcli.device.program import adb_command
     from etcli.verbs.devices import start_virtual
 
     result = start_virtual(arch, set_prop, invocation.console)
-    invocation.console.print(f"{result.serial}  virtual {result.arch} (adb -s {result.serial} shell)")
+    invocation.console.print(f"{result.serial}  virtual {result.arch} ({adb_command()} -s {result.serial} shell)")
     invocation.finish(result)
 
 
@@ -53,7 +54,7 @@ def start_command(invocation: Invocation, arch: str, set_prop: tuple[str, ...]) 
     "--arch", type=click.Choice(["aarch64", "x86_64"]), help="Only this one; by default every virtual device."
 )
 def stop_command(invocation: Invocation, arch: str | None) -> None:
-    """Stop virtual devices. Their files stay until `etcli clean --on-device` or the next start."""
+    """Stop virtual devices, and every program on them. Their files stay for the next start."""
     from etcli.verbs.devices import stop_virtual
 
     stopped = stop_virtual(arch, invocation.console)

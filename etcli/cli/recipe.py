@@ -18,10 +18,10 @@ def command() -> None:
 
 @plain_command("recipe list")
 def list_command(invocation: Invocation) -> None:
-    """The built-in recipes, and what each needs that etcli cannot bring."""
-    from etcli.recipe.builtin import builtin_recipes
+    """The built-in recipes: whether this version can carry each out, and what it needs that etcli cannot bring."""
+    from etcli.recipe.support import list_recipes
 
-    recipes = builtin_recipes()
+    recipes = list_recipes()
     show.recipes(invocation.console, recipes)
     invocation.finish({"recipes": recipes})
 

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from etcli.output.console import Console
-from etcli.output.units import bytes_text, rate_text, seconds_text
+from etcli.output.units import bytes_text, counted, figure_text, rate_text, seconds_text, value_text
 
 if TYPE_CHECKING:
     from etcli.build.stage import BuildResult
     from etcli.deploy.stage import DeployResult
     from etcli.export.stage import ExportResult
     from etcli.manifests.base import FileEntry
+    from etcli.manifests.build import BuildManifest
     from etcli.manifests.bundle import BundleManifest
     from etcli.manifests.run_record import RunRecord
     from etcli.pte.facts import ProgramFacts
-    from etcli.recipe.builtin import BuiltinRecipe
+    from etcli.recipe.support import ListedRecipe
     from etcli.verbs.bench import BenchResult
     from etcli.verbs.devices import DeviceInfo, ListedDevice
     from etcli.verbs.doctor import Diagnosis
@@ -70,11 +71,13 @@ def built(console: Console, result: BuildResult) -> None:
 
 
 def inspected(console: Console, result: Inspection) -> None:
-    """A program, a bundle, a binary or a checkpoint."""
+    """A program, a bundle, a build, a binary or a checkpoint."""
     if result.program is not None:
         _program(console, result.program)
     elif result.bundle is not None:
         _bundle(console, result.bundle)
+    elif result.build is not None:
+        _build(console, result.build)
     elif result.elf is not None:
         elf = result.elf
         rows = [
@@ -88,7 +91,7 @@ def inspected(console: Console, result: Inspection) -> None:
         console.table(f"ELF {result.path}", ("what", "value"), rows)
     elif result.checkpoint is not None:
         facts = result.checkpoint
-        rows = [(key, value) for key, value in facts.config.model_dump().items() if key != "rope"]
+        rows = [(key, value_text(value)) for key, value in facts.config.model_dump().items() if key != "rope"]
         rope = facts.config.rope
         scaled = "" if rope.kind == "default" else f", {rope.kind} scaling by {rope.factor:g}"
         rows += [
@@ -107,7 +110,7 @@ def inspected(console: Console, result: Inspection) -> None:
 def _program(console: Console, program: ProgramFacts) -> None:
     console.print(
         f"{program.path}: {program.identifier}, schema version {program.version}, {bytes_text(program.size)} "
-        f"({bytes_text(program.program_size)} program, {len(program.segments)} segments, {len(program.named_data)} named data)"
+        f"({bytes_text(program.program_size)} program, {counted(len(program.segments), 'segment')}, {len(program.named_data)} named data)"
     )
     for method in program.methods:
         rows = [
@@ -122,11 +125,13 @@ def _program(console: Console, program: ProgramFacts) -> None:
         ]
         console.table(f"Method {method.name}", ("tensor", "type", "shape", "memory"), rows)
         for delegate in method.delegates:
-            console.print(f"  {delegate.backend}: {bytes_text(delegate.processed_size)}, called {delegate.calls} times")
+            console.print(
+                f"  {delegate.backend}: {bytes_text(delegate.processed_size)}, called {counted(delegate.calls, 'time')}"
+            )
         operators = ", ".join(f"{operator.name} x{operator.calls}" for operator in method.operators) or "none"
         console.print(f"  operators outside delegates: {operators}")
         planned = ", ".join(bytes_text(size) for size in method.planned_buffers) or "none"
-        console.print(f"  planned memory: {planned}; {method.instructions} instructions")
+        console.print(f"  planned memory: {planned}; {counted(method.instructions, 'instruction')}")
 
 
 def _bundle(console: Console, bundle: BundleManifest) -> None:
@@ -137,7 +142,7 @@ def _bundle(console: Console, bundle: BundleManifest) -> None:
         ("name", bundle.name),
         (
             "model",
-            f"{model.architecture}, {model.num_layers} layers, hidden {model.hidden_size}, vocabulary {model.vocab_size}",
+            f"{model.architecture}, {counted(model.num_layers, 'layer')}, hidden {model.hidden_size}, vocabulary {model.vocab_size}",
         ),
         ("backend", f"{bundle.backend}, {bundle.precision}, {bundle.layout}, cache {bundle.cache}"),
         ("shapes", shapes),
@@ -158,11 +163,28 @@ def _bundle(console: Console, bundle: BundleManifest) -> None:
                 console.print(f"  chunk {chunk.index} (layers {chunk.first_layer}-{last}) {method.name}: needs {needs}")
 
 
+def _build(console: Console, build: BuildManifest) -> None:
+    rows = [
+        ("name", build.name),
+        ("target", f"{build.target} ({build.machine}, {build.build_type})"),
+        ("executorch", f"{build.executorch_version}, {build.executorch_provider}"),
+        ("reads programs", build.program),
+        ("compiler", build.compiler),
+        ("cmake", build.cmake),
+        ("backends", ", ".join(build.backends) or "none"),
+        ("operators", f"{len(build.operators):,}"),
+        ("custom operators", ", ".join(build.custom_ops) or "none"),
+    ]
+    console.table("Build", ("what", "value"), rows)
+    console.table("Stage", ("file", "size", "sha256"), _files(build.stage))
+
+
 def deployed(console: Console, result: DeployResult) -> None:
     """What was sent, kept and removed."""
     if result.dry_run:
-        rows = [(file.path, bytes_text(file.size), file.action, file.why, file.reason) for file in result.files]
-        console.table(f"Plan for {result.serial}:{result.folder}", ("file", "size", "action", "why", "reason"), rows)
+        # why a file belongs to the deployment at all is in the JSON document: its text is longer than a terminal
+        rows = [(file.path, bytes_text(file.size), file.action, file.why) for file in result.files]
+        console.table(f"Plan for {result.serial}:{result.folder}", ("file", "size", "action", "why"), rows)
         for path in result.removed:
             console.print(f"would remove {path}")
         return
@@ -170,7 +192,7 @@ def deployed(console: Console, result: DeployResult) -> None:
         console.print(f"{result.serial}:{result.folder} is current: nothing sent")
         return
     console.print(
-        f"{result.serial}:{result.folder}  sent {result.sent_files} files, {bytes_text(result.sent_bytes)} "
+        f"{result.serial}:{result.folder}  sent {counted(result.sent_files, 'file')}, {bytes_text(result.sent_bytes)} "
         f"in {seconds_text(result.seconds)}; {bytes_text(result.skipped_bytes)} were there already"
     )
 
@@ -198,8 +220,8 @@ def smoked(console: Console, result: SmokeResult) -> None:
             ("device", f"{device.model}, {device.soc}, {device.abi}, {device.os}"),
             ("target", result.target),
             ("sent", f"{bytes_text(result.sent_bytes)} ({bytes_text(result.skipped_bytes)} were there already)"),
-            ("prompt", f"{len(result.prompt_ids)} tokens"),
-            ("answer", f"{len(result.tokens)} tokens, ended by {result.stop_reason}"),
+            ("prompt", counted(len(result.prompt_ids), "token")),
+            ("answer", f"{counted(len(result.tokens), 'token')}, ended by {result.stop_reason}"),
             ("prefill", rate_text(result.prefill_tokens_per_s)),
             ("decode", rate_text(result.decode_tokens_per_s)),
             ("time to first token", seconds_text(result.time_to_first_token_s)),
@@ -217,22 +239,27 @@ def measured(console: Console, result: BenchResult) -> None:
     rows = [
         (
             figure.name,
-            *(("-" if value is None else f"{value:.4g}") for value in (figure.median, figure.low, figure.high)),
+            *(figure_text(value) for value in (figure.median, figure.low, figure.high)),
             figure.unit,
         )
         for figure in result.figures
     ]
     title = (
-        f"{result.name} on {result.device.serial}{emulated}: {result.prompt_tokens} prompt tokens, "
-        f"{result.new_tokens} new, {result.runs} runs"
+        f"{result.name} on {result.device.serial}{emulated}: {counted(result.prompt_tokens, 'prompt token')}, "
+        f"{result.new_tokens} new, {counted(result.runs, 'run')}"
     )
     console.table(title, ("figure", "median", "min", "max", "unit"), rows)
 
 
 def needs(console: Console, result: Diagnosis) -> None:
     """Each need, what was found, and how to get what is missing."""
-    rows = [(need.status, need.name, need.version, need.where, need.why) for need in result.needs]
-    console.table(f"{result.recipe} for {result.target}", ("status", "need", "found", "where", "why"), rows)
+    console.print(f"{result.recipe} for {result.target}", style="italic")
+    width = max(len(need.status) for need in result.needs)
+    for need in result.needs:
+        # a list and not a table: paths and messages are long, and people copy them
+        console.print(f"{need.status:<{width}}  {need.name}{f': {need.version}' if need.version else ''}  ({need.why})")
+        if need.where:
+            console.print(f"{'':<{width}}  {need.where}", style="dim")
     for need in result.needs:
         if need.hint and need.status == "fetched later":
             console.print(f"{need.name}: {need.hint}")
@@ -240,13 +267,19 @@ def needs(console: Console, result: Diagnosis) -> None:
         console.print("nothing is missing", style="green")
 
 
-def recipes(console: Console, listed: Sequence[BuiltinRecipe]) -> None:
-    """The built-in recipes."""
+def recipes(console: Console, listed: Sequence[ListedRecipe]) -> None:
+    """The built-in recipes, those that this version refuses marked with the reason."""
     console.table(
         "Built-in recipes",
-        ("name", "summary", "needs"),
-        [(recipe.name, recipe.summary, "; ".join(recipe.needs)) for recipe in listed],
+        ("name", "summary", "supported"),
+        [
+            (item.name, item.summary, "yes" if item.supported else f"not yet: {', '.join(item.refused)}")
+            for item in listed
+        ],
     )
+    for item in listed:
+        for need in item.needs:
+            console.print(f"{item.name} needs: {need}")
 
 
 def devices(console: Console, listed: Sequence[ListedDevice]) -> None:
@@ -254,8 +287,8 @@ def devices(console: Console, listed: Sequence[ListedDevice]) -> None:
     if not listed:
         console.print("no device; connect a phone, or: etcli device start")
         return
-    rows = [(item.serial, item.state, item.model, item.soc, item.abi) for item in listed]
-    console.table("Devices", ("serial", "state", "model", "SoC", "ABI"), rows)
+    rows = [(item.serial or "-", item.state, item.name or "-", item.model, item.soc, item.abi) for item in listed]
+    console.table("Devices", ("serial", "state", "name", "model", "SoC", "ABI"), rows)
 
 
 def device(console: Console, info: DeviceInfo) -> None:
@@ -284,7 +317,7 @@ def _files(files: Sequence[FileEntry]) -> list[tuple[str, str, str]]:
 def _figures(record: RunRecord) -> str:
     emulated = ", emulated" if record.device.emulated else ""
     return (
-        f"{len(record.tokens)} tokens, ended by {record.stop_reason}; prefill {rate_text(record.prefill_tokens_per_s)}, "
+        f"{counted(len(record.tokens), 'token')}, ended by {record.stop_reason}; prefill {rate_text(record.prefill_tokens_per_s)}, "
         f"decode {rate_text(record.decode_tokens_per_s)}, first token after {seconds_text(record.time_to_first_token_s)}, "
         f"load {seconds_text(record.load_s)}, peak {bytes_text(record.peak_memory_bytes)} on {record.device.serial} "
         f"({record.device.model}{emulated})"

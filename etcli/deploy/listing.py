@@ -14,6 +14,7 @@ from etcli.common.errors import DeployError, Problems
 from etcli.common.files import check_relative
 from etcli.device.base import Device
 from etcli.device.deployed import MANIFEST, ROOT
+from etcli.device.program import adb_command
 
 # Old adb daemons take at most 4096 bytes of command.
 _LONGEST_COMMAND = 3500
@@ -79,7 +80,7 @@ def list_folder(device: Device, folder: str) -> Listing:
         raise DeployError(
             f"{device.serial} cannot list {folder}: {result.stderr.strip() or f'exit status {result.code}'}",
             code="deploy.listing",
-            hint=f"Look at it with: adb -s {device.serial} shell ls -la {folder}",
+            hint=f"Look at it with: {adb_command()} -s {device.serial} shell ls -la {folder}",
         )
     # A name with a line end in it can pretend to be another file; what is listed twice is not taken for present.
     return {path: entry for path, entry in found.items() if path not in ambiguous}
@@ -130,7 +131,7 @@ def check_folder(device: Device, folder: str) -> None:
                 DeployError.problem(
                     f"{path} on {device.serial} is {entry.kind}, not a folder",
                     code="deploy.link",
-                    hint=f"Remove it (adb -s {device.serial} shell rm {path}), or choose another deploy.dir.",
+                    hint=f"Remove it ({adb_command()} -s {device.serial} shell rm {path}), or choose another deploy.dir.",
                 )
             )
             break

@@ -14,6 +14,7 @@ from etcli.common.files import atomic_writer
 from etcli.device import sync
 from etcli.device.base import RemoteStat, ShellResult
 from etcli.device.facts import device_facts, parse_properties
+from etcli.device.program import adb_command
 from etcli.device.server import AdbServer
 from etcli.device.shell import SERVICE as SHELL
 from etcli.device.shell import ShellStream, run_to_end
@@ -129,7 +130,7 @@ class AdbDevice:
             raise DeviceError(
                 f"{self._serial} does not give {remote}: {error}",
                 code="device.pull",
-                hint=f"Look at it with: adb -s {self._serial} shell ls -la {remote}",
+                hint=f"Look at it with: {adb_command()} -s {self._serial} shell ls -la {remote}",
                 file=remote,
             ) from None
 
@@ -159,7 +160,7 @@ class AdbDevice:
         raise DeviceError(
             f"{self._serial} does not tell the free space at {remote}: {(result.stderr or result.stdout).strip()}",
             code="device.free_space",
-            hint=f"Look at it with: adb -s {self._serial} shell df -k",
+            hint=f"Look at it with: {adb_command()} -s {self._serial} shell df -k",
         )
 
     def _start(self, text: str, timeout: float | None) -> Wire:
@@ -187,7 +188,7 @@ class AdbDevice:
             return DeployError(
                 f"{self._serial} has no space left for {remote}: {reason}",
                 code="deploy.no_space",
-                hint=f"Free some space on the device (adb -s {self._serial} shell df -h {os.path.dirname(remote)}), then repeat.",  # noqa: PTH120
+                hint=f"Free some space on the device ({adb_command()} -s {self._serial} shell df -h {os.path.dirname(remote)}), then repeat.",  # noqa: PTH120
             )
         return DeployError(
             f"{self._serial} refuses {remote}: {reason}",

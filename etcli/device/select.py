@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from etcli.common.errors import DeviceError, EtcliError, Problem, UsageError
 from etcli.device.adb import AdbDevice
+from etcli.device.program import adb_command
 from etcli.device.server import AdbServer, Listed
 from etcli.manifests.run_record import DeviceFacts
 from etcli.output.console import Console
 
 _READY = "device"
-_NO_DEVICE_HINT = "Connect a phone with USB debugging enabled (it must appear in `adb devices`), or use a virtual device: --device virtual"
+_NO_DEVICE_HINT = "Connect a phone with USB debugging enabled (it must appear in `{adb} devices`), or use a virtual device: --device virtual"
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def _named(wanted: str, listed: list[Listed], *, by_flag: bool) -> Listed:
     raise DeviceError(
         f"no device {wanted} is connected (connected: {known})",
         code="device.not_found",
-        hint="Check `adb devices`; a device over TCP needs `adb connect` first, a virtual one `etcli device start`."
+        hint=f"Check `{adb_command()} devices`; a device over TCP needs `adb connect` first, a virtual one `etcli device start`."
         + unset,
     )
 
@@ -121,7 +122,7 @@ def _only(server: AdbServer, listed: list[Listed]) -> Listed:
         )
     if listed:
         raise DeviceError.many([_problem(device) for device in listed])
-    raise DeviceError("no device is connected", code="device.none", hint=_NO_DEVICE_HINT)
+    raise DeviceError("no device is connected", code="device.none", hint=_NO_DEVICE_HINT.format(adb=adb_command()))
 
 
 def _line(server: AdbServer, device: Listed) -> str:
@@ -147,18 +148,18 @@ def _problem(device: Listed) -> Problem:
         code, what = "device.no_permissions", f"may not be opened by this user: {state}"
         hint = (
             "Install the udev rules (apt-get install android-sdk-platform-tools-common), join the group plugdev, "
-            "replug the device, then: adb kill-server"
+            f"replug the device, then: {adb_command()} kill-server"
         )
     elif state in ("offline", "connecting", "authorizing"):
         code, what = "device.offline", f"is not answering ({state})"
-        hint = f"Replug it or restart USB debugging, or: adb reconnect {serial}"
+        hint = f"Replug it or restart USB debugging, or: {adb_command()} reconnect {serial}"
     elif state in ("recovery", "sideload", "rescue", "bootloader", "fastboot"):
         code, what = "device.wrong_mode", f"is in {state} mode"
-        hint = f"Start Android on it: adb -s {serial} reboot"
+        hint = f"Start Android on it: {adb_command()} -s {serial} reboot"
     else:
         code, what, hint = (
             "device.unusable",
             f"is in the state {state!r}",
-            "It must be listed as `device` by `adb devices`.",
+            f"It must be listed as `device` by `{adb_command()} devices`.",
         )
     return DeviceError.problem(f"{serial} {what}", code=code, hint=hint)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from etcli.common import process
 from etcli.common.errors import DeviceError, ToolError, UsageError
+from etcli.device.program import adb_command, adb_program
 from etcli.device.wire import translated
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class AdbServer:
                 raise DeviceError(
                     f"the adb server does not connect to {address}: {answer or state}",
                     code="device.connect",
-                    hint=f"See what adb connect {address} says.",
+                    hint=f"See what {adb_command()} connect {address} says.",
                 )
             if state is not None and state not in ("connecting", "authorizing"):
                 self.forget(address)
@@ -169,21 +170,3 @@ class AdbServer:
                 return True
         except OSError:
             return False
-
-
-def adb_program() -> str:
-    """Path of the adb program: the user's on PATH, else the one that came with adbutils.
-
-    Raises:
-        ToolError: there is none that starts.
-    """
-    import adbutils
-
-    try:
-        return str(adbutils.adb_path())
-    except adbutils.AdbError:
-        raise ToolError(
-            "no adb program was found",
-            code="adb.missing",
-            hint="Install it (apt-get install adb), or reinstall adbutils.",
-        ) from None

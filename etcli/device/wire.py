@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from etcli.common.errors import DeviceError
+from etcli.device.program import adb_command
 
 if TYPE_CHECKING:
     import adbutils
@@ -122,7 +123,7 @@ class Wire:
         return DeviceError(
             f"{self._serial} did not finish within {self._timeout:g} s",
             code="device.timeout",
-            hint=f"Look whether it still answers: adb -s {self._serial} shell true",
+            hint=f"Look whether it still answers: {adb_command()} -s {self._serial} shell true",
         )
 
 
@@ -180,15 +181,17 @@ def refused(serial: str, reason: str) -> DeviceError:
             hint="Unlock the device and accept the question about USB debugging.",
         )
     if "offline" in reason:
-        return DeviceError(f"{serial} is offline", code="device.offline", hint=f"Replug it, or: adb reconnect {serial}")
+        return DeviceError(
+            f"{serial} is offline", code="device.offline", hint=f"Replug it, or: {adb_command()} reconnect {serial}"
+        )
     return DeviceError(f"{serial} refuses: {reason}", code="device.refused")
 
 
 def device_gone(serial: str) -> DeviceError:
     """The error for a device that is no longer there."""
-    hint = "Check the cable and `adb devices`, then repeat the command; what was complete is kept."
+    hint = f"Check the cable and `{adb_command()} devices`, then repeat the command; what was complete is kept."
     if serial.startswith("127.0.0.1:"):
-        hint = "If it is a virtual device, `etcli device list` tells where its log is and `etcli device start` starts it again."
+        hint = "If it is a virtual device, `etcli device start` starts it again; its log is devices/NAME/log in the cache folder."
     return DeviceError(f"{serial} is gone: the connection ended", code="device.gone", hint=hint)
 
 

@@ -1,7 +1,8 @@
 """The one object through which stages speak to a person: steps, notes, warnings, progress, streamed text.
 
 It is handed down from the command line, never imported as a global, so quiet modes and tests replace it in one place.
-People's text goes to stdout, progress and notes to stderr; with `--json` everything goes to stderr and stdout stays free for the one document.
+People's text goes to stdout, progress and notes to stderr. With `--json` stdout stays free for the one document: streamed text goes to stderr,
+and results for people are left out, because the document holds them.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import rich.console
 import rich.markup
 import rich.progress
 import rich.table
 
-# Columns of a table in a file or pipe, where there is no terminal to ask.
-_LOG_WIDTH = 160
+# Columns of a file or pipe, where there is no terminal to ask: a table's row stays one line, for grep and for logs. $COLUMNS goes before it.
+_LOG_WIDTH = 10_000
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Console:
     """Speaks to a terminal, a log or nobody.
 
     Args:
-        json: keep stdout free.
+        json: keep stdout free, and leave results for people out.
         verbosity: -1 quiet (errors and results only), 0 normal, 1 with details.
     """
 
@@ -43,18 +45,21 @@ class Console:
         self.json = json
         self.verbosity = verbosity
         self.warnings: list[Warn] = []
+        # no colour system means no escape codes at all, bold and dim included
+        colours: Literal["auto"] | None = None if plain else "auto"
         self._out = rich.console.Console(
-            file=sys.stderr if json else sys.stdout, no_color=plain or None, highlight=False, soft_wrap=True
+            file=sys.stderr if json else sys.stdout, color_system=colours, highlight=False, soft_wrap=True
         )
-        self._err = rich.console.Console(stderr=True, no_color=plain or None, highlight=False, soft_wrap=True)
+        self._err = rich.console.Console(stderr=True, color_system=colours, highlight=False, soft_wrap=True)
         for target in (self._out, self._err):
-            if not target.is_terminal:
+            if not target.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
                 target.width = _LOG_WIDTH
         self._live = self._err.is_terminal and not plain and verbosity >= 0
 
     def print(self, text: str = "", *, style: str | None = None) -> None:
         """A line of the result for a person."""
-        self._out.print(text, style=style, markup=False)
+        if not self.json:
+            self._out.print(text, style=style, markup=False)
 
     def write(self, text: str) -> None:
         """Text of the model, as it is, without a line end; flushed at once. Control characters but tab and newline are shown escaped."""
@@ -84,7 +89,7 @@ class Console:
             self._err.print(f"==> {title}", markup=False, style="bold")
         start = time.monotonic()
         yield
-        self.detail(f"    {time.monotonic() - start:.1f} s")
+        self.detail(f"    {title}: {time.monotonic() - start:.1f} s")
 
     @contextlib.contextmanager
     def progress(self, title: str, total: float, *, bytes_: bool = False) -> Iterator[Callable[[float], None]]:
@@ -116,7 +121,10 @@ class Console:
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """A table of the result; columns whose every cell is a number or starts with a digit are right-aligned."""
-        table = rich.table.Table(title=title, title_justify="left", show_edge=False)
+        if self.json:
+            return
+        self.print(title, style="italic")  # a line of its own: a title inside the table is broken at the table's width
+        table = rich.table.Table(show_edge=False)
         for index, name in enumerate(columns):
             cells = [str(row[index]) for row in rows]
             numeric = bool(cells) and all(cell[:1].isdigit() or cell in ("", "-") for cell in cells)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 def bytes_text(count: int | float | None) -> str:
     """`1.5 MB`: powers of 1000, as disks and adb count; `-` for None."""
@@ -24,6 +26,32 @@ def seconds_text(seconds: float | None) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 chunk`, `5 chunks`, `1,234 tokens`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def figure_text(value: float | None) -> str:
+    """A measured number with four significant digits and never an exponent: `13,271`, `42.31`, `0.004213`; `-` for None."""
+    if value is None:
+        return "-"
+    if value == 0:
+        return "0"
+    digits = max(0, 3 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{digits}f}"
+
+
+def value_text(value: object) -> str:
+    """A value of a document in words: `none`, `yes`, `no`, `1, 2`."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (tuple, list)):
+        return ", ".join(map(value_text, value)) or "none"
+    return str(value)
 
 
 def rate_text(rate: float | None) -> str:

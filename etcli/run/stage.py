@@ -105,7 +105,9 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
     emulated = ", emulated" if facts.emulated else ""
     with (
         Capture(workspace.runs) as capture,
-        console.step(f"run {recipe.name} on {device.serial} ({facts.model}{emulated})"),
+        console.step(f"run {recipe.name} on {device.serial} ({facts.model}{emulated})")
+        if options.stream
+        else contextlib.nullcontext(),
         _prompt_file(device, folder, ids) as ids_file,
     ):
         program = f"{folder}/bin/{runner.program}"

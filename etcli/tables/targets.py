@@ -128,6 +128,26 @@ def known_target(name: str) -> Target:
         raise UsageError(
             f"there is no target {name!r}",
             code="build.unknown_target",
-            hint=f"Targets are: {', '.join(target.name for target in targets.values() if target.supported)}.",
+            hint=f"Targets are: {_buildable()}.",
         )
     return targets[name]
+
+
+def buildable_target(name: str) -> Target:
+    """The target `name`, which this etcli can build for.
+
+    Raises:
+        UsageError: there is none, or it is not supported yet.
+    """
+    target = known_target(name)
+    if not target.supported:
+        raise UsageError(
+            f"this etcli cannot build for {target.name} ({target.title}) yet",
+            code="build.unsupported_target",
+            hint=f"Targets that it can build for: {_buildable()}.",
+        )
+    return target
+
+
+def _buildable() -> str:
+    return ", ".join(target.name for target in load_targets().values() if target.supported)

@@ -77,7 +77,10 @@ def bench(
         stream=False,
     )
     records: list[RunRecord] = []
-    with console.progress("runs", options.runs + 1) as advance:
+    with (
+        console.step(f"bench {loaded.recipe.name} on {device.serial}"),
+        console.progress("runs", options.runs + 1) as advance,
+    ):
         for _ in range(options.runs + 1):
             records.append(run(loaded, workspace, device, asked, console))
             advance(1)

@@ -20,9 +20,13 @@ _MEMINFO_LINE = re.compile(r"^(MemTotal|MemAvailable):\s+(\d{1,15}) kB$", re.MUL
 
 @dataclass(frozen=True)
 class ListedDevice:
-    """A device and its state in adb's words; a virtual device that does not run is `stopped`."""
+    """A device and its state in adb's words; a virtual device that does not run is `stopped`, and has no serial.
+
+    `name` is that of a virtual device, empty for others.
+    """
 
     serial: str
+    name: str
     state: str
     model: str
     soc: str
@@ -52,25 +56,35 @@ class StartedDevice:
     props: dict[str, str]
 
 
-def list_devices() -> tuple[ListedDevice, ...]:
+@dataclass(frozen=True)
+class DeviceList:
+    """What `etcli device list` shows."""
+
+    devices: tuple[ListedDevice, ...]
+
+
+def list_devices() -> DeviceList:
     """Every device of the adb server, then the virtual devices that do not run.
 
     Raises:
         ToolError: there is no adb, or its server does not start.
     """
     found = []
+    ours = virtual.list_devices()
+    names = {known.serial: known.spec.name for known in ours if known.running is not None}
     for device in connected_devices():
         facts = device.facts
+        name = names.get(device.serial, "")
         found.append(
-            ListedDevice(device.serial, device.state, facts.model, facts.soc, facts.abi, facts.emulated)
+            ListedDevice(device.serial, name, device.state, facts.model, facts.soc, facts.abi, facts.emulated)
             if facts is not None
-            else ListedDevice(device.serial, device.state, "", "", "", False)
+            else ListedDevice(device.serial, name, device.state, "", "", "", bool(name))
         )
-    for known in virtual.list_devices():
+    for known in ours:
         if known.running is None:
-            abi = known.spec.target.abi
-            found.append(ListedDevice(known.spec.name, "stopped", f"virtual {known.spec.arch}", "", abi, True))
-    return tuple(found)
+            spec = known.spec
+            found.append(ListedDevice("", spec.name, "stopped", f"virtual {spec.arch}", "", spec.target.abi, True))
+    return DeviceList(tuple(found))
 
 
 def device_info(device: Device) -> DeviceInfo:

@@ -21,12 +21,12 @@ from etcli.checkpoint.source import peek
 from etcli.common.errors import EtcliError, Problem, ToolError
 from etcli.common.workspace import cache_dir, offline
 from etcli.device.base import Device
-from etcli.device.server import adb_program
+from etcli.device.program import adb_program
 from etcli.device.virtual.native import init_program
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.support import unsupported
-from etcli.tables.targets import Target, known_target
+from etcli.tables.targets import Target, buildable_target, known_target
 from etcli.toolchain import bubblewrap, cmake, compilers, executorch, ninja, qemu
 from etcli.toolchain.programs import answer, version_in
 from etcli.verbs.targets import device_target
@@ -96,8 +96,7 @@ def doctor(
     needs += [
         _tried("cmake", "configures the build", lambda: _program(cmake.verify())),
         _tried("ninja", "runs the build", lambda: _program(ninja.verify())),
-        _tried(f"C++ compiler for {name}", "compiles the runner", lambda: _compiler(row)),
-        _tried(f"ExecuTorch for {name}", "the runtime that the runner links", lambda: _executorch(row)),
+        *_target_needs(row),
         _tried("adb", "reaches the device", _adb),
     ]
     if chosen is None or chosen.facts().emulated:
@@ -117,6 +116,16 @@ def doctor(
         if need.status == "warning":
             console.warn(f"{need.name}: {need.hint or need.version}", code=f"doctor.{need.name.split()[0].lower()}")
     return Diagnosis(loaded.recipe.name, name, tuple(needs))
+
+
+def _target_needs(target: Target) -> Iterable[Need]:
+    try:
+        buildable_target(target.name)
+    except EtcliError as error:  # what it would need is of no use yet
+        yield _missing(f"target {target.name}", "what the runner is built for", error)
+        return
+    yield _tried(f"C++ compiler for {target.name}", "compiles the runner", lambda: _compiler(target))
+    yield _tried(f"ExecuTorch for {target.name}", "the runtime that the runner links", lambda: _executorch(target))
 
 
 def _tried(name: str, why: str, look: Callable[[], tuple[str, str] | Need]) -> Need:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -9,7 +10,7 @@ from typing import Literal
 from etcli.checkpoint.checks import header_problems
 from etcli.checkpoint.opening import open_checkpoint
 from etcli.common.errors import EtcliError, UsageError
-from etcli.manifests.build import ElfFacts
+from etcli.manifests.build import BuildManifest, ElfFacts
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.model import ModelConfig
 from etcli.pte.facts import ProgramFacts
@@ -39,9 +40,10 @@ class Inspection:
     """`kind` says which of the facts is set."""
 
     path: Path
-    kind: Literal["program", "bundle", "elf", "checkpoint"]
+    kind: Literal["program", "bundle", "build", "elf", "checkpoint"]
     program: ProgramFacts | None = None
     bundle: BundleManifest | None = None
+    build: BuildManifest | None = None
     elf: ElfFacts | None = None
     checkpoint: CheckpointFacts | None = None
 
@@ -55,11 +57,13 @@ def inspect(path: Path) -> Inspection:
     """
     if not _exists(path):
         raise UsageError(
-            f"{path} does not exist", code="inspect.missing", hint="Name a .pte, a bundle, an ELF file or a checkpoint."
+            f"{path} does not exist",
+            code="inspect.missing",
+            hint="Name a .pte, a bundle, a build, an ELF file or a checkpoint.",
         )
     if path.is_dir():
         if (path / MANIFEST).is_file():
-            return Inspection(path, "bundle", bundle=BundleManifest.read(path / MANIFEST))
+            return _stage_output(path)
         return _checkpoint(path)
     if not path.is_file():
         raise UsageError(
@@ -73,6 +77,25 @@ def inspect(path: Path) -> Inspection:
     if is_elf(path):
         return Inspection(path, "elf", elf=read_elf(path))
     return _checkpoint(path)
+
+
+def _stage_output(path: Path) -> Inspection:
+    """A bundle or a build, told apart by the fields that only one of them has."""
+    try:
+        fields = json.loads((path / MANIFEST).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        fields = None
+    keys = set(fields) if isinstance(fields, dict) else set()
+    if "stage" in keys and "chunks" not in keys:
+        return Inspection(path, "build", build=BuildManifest.read(path / MANIFEST))
+    if keys.isdisjoint(BundleManifest.model_fields.keys() - {"schema_version", "name"}):
+        raise UsageError(
+            f"{MANIFEST} is neither a bundle's nor a build's",
+            code="inspect.manifest",
+            hint="Name a bundle folder (.etcli/NAME/bundle) or a build folder (.etcli/NAME/build/TARGET).",
+            file=path / MANIFEST,
+        )
+    return Inspection(path, "bundle", bundle=BundleManifest.read(path / MANIFEST))
 
 
 def _exists(path: Path) -> bool:
@@ -103,7 +126,7 @@ def _checkpoint(path: Path) -> Inspection:
             raise UsageError(
                 f"{path} is nothing that etcli knows",
                 code="inspect.unknown",
-                hint="It looks into .pte files, bundles, ELF files, GGUF files and Hugging Face folders.",
+                hint="It looks into .pte files, bundles, builds, ELF files, GGUF files and Hugging Face folders.",
             )
         raise EtcliError.many(problems)
     checkpoint = open_checkpoint(path)

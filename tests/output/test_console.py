@@ -23,8 +23,7 @@ def test_json_keeps_stdout_free(capsys):
     console.warn("careful", code="x.y")
     out, err = capsys.readouterr()
     assert out == ""
-    assert "result" in err
-    assert "careful" in err
+    assert err == "tokwarning: careful\n"  # results are in the document
     assert [warning.code for warning in console.warnings] == ["x.y"]
 
 
@@ -48,3 +47,47 @@ def test_a_model_cannot_drive_the_terminal(capsys, text, shown):
 def test_table_cells_are_not_markup(capsys):
     Console().table("Files", ["name", "size"], [["[red]x[/red]", "12"]])
     assert "[red]x[/red]" in capsys.readouterr().out
+
+
+def table(columns, monkeypatch, capsys):
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    else:
+        monkeypatch.delenv("COLUMNS", raising=False)
+    long = "/a/path/" + "x" * 300
+    Console().table("a title that is longer than its table", ["n", "path"], [["1", long]])
+    return long, capsys.readouterr().out.splitlines()
+
+
+def test_a_row_in_a_pipe_is_one_line(monkeypatch, capsys):
+    long, lines = table(None, monkeypatch, capsys)
+    assert lines[0] == "a title that is longer than its table"
+    assert any(long in line for line in lines)
+    assert len(lines) == 4
+
+
+def test_columns_is_honoured_in_a_pipe(monkeypatch, capsys):
+    _, lines = table("60", monkeypatch, capsys)
+    assert max(map(len, lines)) <= 60
+
+
+@pytest.mark.parametrize("variable", ["NO_COLOR", "CI"])
+def test_no_colour_means_no_escape_code_at_all(monkeypatch, capsys, variable):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes the output for a terminal
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.delenv("CI", raising=False)
+    Console().print("bold", style="bold")
+    assert "\x1b[" in capsys.readouterr().out
+    monkeypatch.setenv(variable, "1")
+    console = Console()
+    console.print("bold", style="bold")
+    console.note("dim")
+    console.table("t", ["a"], [["1"]])
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out + err
+
+
+def test_the_time_of_a_step_names_it(capsys):
+    with Console(verbosity=1).step("compile"):
+        pass
+    assert "    compile: 0.0 s\n" in capsys.readouterr().err

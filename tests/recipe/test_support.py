@@ -7,7 +7,7 @@ import pytest
 from etcli.common.errors import ExitCode
 from etcli.recipe.builtin import builtin_recipes
 from etcli.recipe.loader import load
-from etcli.recipe.support import NOT_YET, unsupported
+from etcli.recipe.support import NOT_YET, list_recipes, unsupported
 
 CASES = {
     "model.source": "model: {source: 'hf:org/name@main'}",
@@ -65,3 +65,12 @@ def test_several_at_once(write):
 def test_only_the_default_builtin_recipe_runs_today():
     supported = [recipe.name for recipe in builtin_recipes() if not unsupported(load(recipe.name))]
     assert supported == ["smollm2-135m"]
+
+
+def test_each_listed_recipe_says_whether_it_is_refused():
+    listed = {item.name: item for item in list_recipes()}
+    assert list(listed) == [builtin.name for builtin in builtin_recipes()]
+    assert listed["smollm2-135m"].supported
+    for name, item in listed.items():
+        assert item.supported == (not unsupported(load(name))), name
+        assert item.supported == (not item.refused)

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from etcli.device.program import adb_command
+
 
 @pytest.fixture
 def etcli(tmp_path, adb_server, monkeypatch):
@@ -26,8 +28,8 @@ def test_a_virtual_device_from_start_to_stop(etcli):
     assert code == 0, started
     serial = started["result"]["serial"]
     _, listed = etcli("device", "list")
-    mine = [item for item in listed["result"] if item["serial"] == serial]
-    assert [item["soc"] for item in mine] == ["MT6991"]
+    mine = [item for item in listed["result"]["devices"] if item["serial"] == serial]
+    assert [(item["soc"], item["name"], item["state"]) for item in mine] == [("MT6991", "virtual-x86_64", "device")]
     code, info = etcli("device", "info", "--serial", serial)
     assert code == 0, info
     assert info["result"]["facts"]["emulated"] is True
@@ -35,6 +37,8 @@ def test_a_virtual_device_from_start_to_stop(etcli):
     assert info["result"]["free_bytes"] > 0
     assert etcli("device", "stop")[1]["result"]["stopped"] == [started["result"]["name"]]
     assert etcli("device", "stop")[1]["result"]["stopped"] == []
+    listed = etcli("device", "list")[1]["result"]["devices"]
+    assert ("virtual-x86_64", "stopped", "") in [(item["name"], item["state"], item["serial"]) for item in listed]
 
 
 @pytest.mark.parametrize("text", ["novalue", "=x"])
@@ -48,3 +52,15 @@ def test_an_unknown_device_is_exit_4(etcli):
     code, document = etcli("device", "info", "--serial", "nobody")
     assert code == 4
     assert document["errors"][0]["code"] == "device.not_found"
+
+
+def test_adb_is_named_by_its_path_where_it_is_not_on_path(tmp_path, monkeypatch):
+    own = tmp_path / "a folder" / "adb"
+    own.parent.mkdir()
+    own.write_text("#!/bin/sh\n")
+    own.chmod(0o755)
+    monkeypatch.setenv("ADBUTILS_ADB_PATH", str(own))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert adb_command() == f"'{own}'"
+    monkeypatch.setenv("PATH", str(own.parent))
+    assert adb_command() == "adb"

@@ -77,3 +77,35 @@ def test_a_damaged_program_is_one_clear_error(tmp_path):
     with pytest.raises(EtcliError) as caught:
         inspect(path)
     assert len(caught.value.problems) == 1
+
+
+def test_a_build(tmp_path):
+    workspace = Workspace(tmp_path, "tiny")
+    manifest = samples.make_build(samples.make_recipe(tmp_path), workspace)
+    found = inspect(workspace.build("host"))
+    assert (found.kind, found.build) == ("build", manifest)
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "no json", '{"schema_version": 1, "name": "x"}', '{"a": 1}'])
+def test_a_manifest_of_something_else(tmp_path, content):
+    (tmp_path / "manifest.json").write_text(content)
+    with pytest.raises(UsageError) as caught:
+        inspect(tmp_path)
+    assert caught.value.problems[0].code == "inspect.manifest"
+
+
+def test_a_broken_bundle_is_said_to_be_one(tmp_path):
+    (tmp_path / "manifest.json").write_text('{"schema_version": 1, "chunks": []}')
+    with pytest.raises(UsageError) as caught:
+        inspect(tmp_path)
+    assert caught.value.problems[0].code == "manifest.invalid"
+
+
+def test_the_current_folder_is_called_by_its_name(tmp_path, monkeypatch):
+    outer = tmp_path / "outer"
+    (outer / "inner").mkdir(parents=True)
+    (outer / "inner" / "config.json").write_text("{}")
+    monkeypatch.chdir(outer)
+    with pytest.raises(EtcliError) as caught:
+        inspect(Path())
+    assert str(caught.value).startswith("outer is not a checkpoint folder itself")
