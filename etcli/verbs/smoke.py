@@ -76,14 +76,17 @@ def smoke(loaded: LoadedRecipe, workspace: Workspace, options: SmokeOptions, con
 
     Raises:
         MismatchError: the device's tokens are not the reference's; `etcli_result` of the error is the whole result.
-        EtcliError: whatever a stage raises. A JUnit report, where asked for, is written in every case.
+        EtcliError: whatever a stage raises; its `etcli_result` has the `stages`, and the fields of the run's record where there is one.
+            A JUnit report, where asked for, is written in every case.
     """
     stages = _Stages(console)
     # Written at once: a place that takes no report is known before the work, and a smoke that is killed leaves no older success.
     _report(options.junit, [Suite("smoke", (Case("smoke", outcome="failed", message="it did not come to its end"),))])
     try:
         result = _smoke(loaded, workspace, options, console, stages)
-    except BaseException:
+    except BaseException as error:
+        if not isinstance(getattr(error, "etcli_result", None), SmokeResult):
+            error.etcli_result = stages.failure(getattr(error, "etcli_result", None))  # type: ignore[attr-defined]
         try:
             _report(options.junit, stages.suites(), console)
         except UsageError as error:
@@ -140,7 +143,7 @@ def _smoke(
     bundle = stages.run("export", lambda: _export(loaded, workspace, console, stages))
     stages.run("build", lambda: _build(loaded, workspace, target, console, stages))
     deployed = stages.run("deploy", lambda: _deploy(loaded, workspace, device, target, console, stages))
-    record = stages.run("run", lambda: _run(loaded, workspace, device, target, console))
+    record = stages.run("run", lambda: _run(loaded, workspace, device, target, console, stages))
     return stages.run("compare", lambda: _compare(loaded, workspace, bundle, deployed, record, console, stages))
 
 
@@ -164,6 +167,8 @@ def _target(loaded: LoadedRecipe, device: Device, target: str | None) -> str:
 def _export(loaded: LoadedRecipe, workspace: Workspace, console: Console, stages: _Stages) -> BundleManifest:
     result = export(loaded, workspace, ExportOptions(jobs=None, only_chunks=None, force=False, dry_run=False), console)
     stages.current = result.current
+    if result.current:
+        console.note("export: current")
     if result.manifest is None:  # only a dry run or a part of the chunks gives none
         raise AssertionError("a whole export left no manifest")
     return result.manifest
@@ -187,8 +192,10 @@ def _deploy(
     return result
 
 
-def _run(loaded: LoadedRecipe, workspace: Workspace, device: Device, target: str, console: Console) -> RunRecord:
-    record = run(loaded, workspace, device, RunOptions(target=target), console)
+def _run(
+    loaded: LoadedRecipe, workspace: Workspace, device: Device, target: str, console: Console, stages: _Stages
+) -> RunRecord:
+    record = stages.record = run(loaded, workspace, device, RunOptions(target=target), console)
     if record.stop_reason == "timeout":
         raise RunError(
             f"the run was ended by run.timeout_s after {len(record.tokens)} tokens; there is nothing to compare",
@@ -255,6 +262,7 @@ class _Stages:
     console: Console
     done: list[Stage] = field(default_factory=list)
     current: bool = False
+    record: RunRecord | None = None
     _started: float = 0.0
 
     def run(self, name: str, action: Callable[[], T], *, partial: bool = False) -> T:
@@ -278,14 +286,25 @@ class _Stages:
 
     def suites(self) -> list[Suite]:
         """One suite a stage, those that an earlier failure kept from running as skipped."""
-        by_name = {stage.name: stage for stage in self.done}
         suites = []
-        for name in STAGES:
-            stage = by_name.get(name) or Stage(name=name, outcome="skipped", message="an earlier stage failed")
-            case = "tokens equal the reference's" if name == "compare" else name
+        for stage in self._all():
+            case = "tokens equal the reference's" if stage.name == "compare" else stage.name
             output = "current: nothing to do" if stage.current else ""
-            suites.append(Suite(name, (Case(case, stage.seconds, stage.outcome, stage.message, output),)))
+            suites.append(Suite(stage.name, (Case(case, stage.seconds, stage.outcome, stage.message, output),)))
         return suites
+
+    def failure(self, interrupted: RunRecord | None) -> dict[str, object]:
+        """What a smoke that failed has to show under the names of `SmokeResult`: the stages, and the run's record if there is one."""
+        record = interrupted or self.record
+        told: dict[str, object] = {} if record is None else dict(record.model_dump(mode="json"))
+        return {**told, "stages": self._all()}
+
+    def _all(self) -> tuple[Stage, ...]:
+        by_name = {stage.name: stage for stage in self.done}
+        return tuple(
+            by_name.get(name) or Stage(name=name, outcome="skipped", message="an earlier stage failed")
+            for name in STAGES
+        )
 
     def _passed(self, name: str) -> Stage:
         return Stage(name=name, outcome="passed", current=self.current, seconds=time.monotonic() - self._started)

@@ -15,6 +15,7 @@ from etcli.common.errors import DeviceError, ExitCode, ExportError, MismatchErro
 from etcli.common.workspace import Workspace
 from etcli.manifests.run_record import DeviceFacts
 from etcli.output.console import Console
+from etcli.output.document import to_plain
 from etcli.verbs import smoke as module
 from etcli.verbs.comparison import first_difference
 from etcli.verbs.smoke import SmokeOptions, SmokeResult, choose_device, smoke
@@ -117,8 +118,9 @@ def test_a_smoke_under_way_has_no_older_report(scene: Scene, tmp_path: Path, mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "export", look)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as caught:
         scene.smoke(junit=tmp_path / "out.xml")
+    assert "stages" in caught.value.etcli_result  # type: ignore[attr-defined]
     assert seen == {"smoke": "failure"}
     assert outcomes(tmp_path / "out.xml")["export"] == "failure"
 
@@ -131,10 +133,13 @@ def test_a_target_that_is_none_is_a_matter_of_usage(scene: Scene, target: str) -
     assert scene.calls == []
 
 
-def test_current_stages_are_said_to_be_and_run_and_comparison_never_are(scene: Scene) -> None:
+def test_current_stages_are_said_to_be_and_run_and_comparison_never_are(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
     scene.smoke()
     scene.current = True
-    result = scene.smoke()
+    result = smoke(scene.loaded, scene.workspace, SmokeOptions(), Console())
+    assert "export: current" in capsys.readouterr().err
     current = {stage.name for stage in result.stages if stage.current}
     assert current == {"export", "build", "deploy"}
     assert result.sent_bytes == 0
@@ -167,8 +172,15 @@ def test_first_difference_is_told(scene: Scene, tmp_path: Path, reference: tuple
 
 def test_failed_stage_leaves_the_later_ones_skipped(scene: Scene, tmp_path: Path) -> None:
     scene.fail = ExportError("worker killed", code="export.killed")
-    with pytest.raises(ExportError):
+    with pytest.raises(ExportError) as caught:
         scene.smoke(junit=tmp_path / "out.xml")
+    shown = to_plain(caught.value.etcli_result)  # type: ignore[attr-defined] # what --json shows
+    assert {stage["name"]: stage["outcome"] for stage in shown.pop("stages")} == {
+        **dict.fromkeys(STAGES, "skipped"),
+        "device": "passed",
+        "export": "failed",
+    }
+    assert shown == {}
     assert outcomes(tmp_path / "out.xml") == {
         "device": "passed",
         "export": "failure",
@@ -183,8 +195,11 @@ def test_failed_stage_leaves_the_later_ones_skipped(scene: Scene, tmp_path: Path
 def test_run_that_was_cut_short_is_not_compared(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = module.run
     monkeypatch.setattr(module, "run", lambda *values: real(*values).model_copy(update={"stop_reason": "timeout"}))
-    with pytest.raises(RunError, match=r"run\.timeout_s"):
+    with pytest.raises(RunError, match=r"run\.timeout_s") as caught:
         scene.smoke(junit=tmp_path / "out.xml")
+    shown = to_plain(caught.value.etcli_result)  # type: ignore[attr-defined] # what --json shows
+    assert (shown["tokens"], shown["stop_reason"]) == ([5, 6, samples.STOP_ID], "timeout")
+    assert [stage["outcome"] for stage in shown["stages"]] == ["passed"] * 4 + ["failed", "skipped"]
     assert outcomes(tmp_path / "out.xml")["run"] == "failure"
     assert not any(call.startswith("reference") for call in scene.calls)
 
