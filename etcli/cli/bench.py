@@ -16,6 +16,7 @@ from etcli.cli.invocation import Invocation, device_options, recipe_command, sta
 @click.option(
     "--runs",
     type=click.IntRange(min=1, max=1000),
+    metavar="N",
     default=5,
     show_default=True,
     help="Counted runs, after one warm-up.",
@@ -23,6 +24,7 @@ from etcli.cli.invocation import Invocation, device_options, recipe_command, sta
 @click.option(
     "--max-new-tokens",
     type=click.IntRange(min=2),
+    metavar="N",
     default=32,
     show_default=True,
     help="Tokens a run, stop ids ignored.",

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from etcli.cli.invocation import Invocation, plain_command, recipe_command, stale_option
+from etcli.cli.invocation import Invocation, SubCommands, plain_command, recipe_command, stale_option
 
 
-@click.group("bundle")
+@click.group("bundle", cls=SubCommands)
 def command() -> None:
     """A bundle as one archive to carry to another machine, and its hashes checked."""
 

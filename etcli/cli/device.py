@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from etcli.cli import show
-from etcli.cli.invocation import Invocation, device_options, plain_command
+from etcli.cli.invocation import Invocation, SubCommands, device_options, plain_command
 
 
-@click.group("device")
+@click.group("device", cls=SubCommands)
 def command() -> None:
     """List, show, start and stop devices; `start` and `stop` manage virtual ones."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import sys
 import time
 import traceback
@@ -20,6 +21,8 @@ from etcli.common.workspace import cache_dir
 
 def report(error: BaseException, words: Sequence[str]) -> int:
     """Show `error` the way the command line asked for (`--json`, `-v`), and return the process's exit code."""
+    if isinstance(error, click.exceptions.Abort) and error.__cause__ is not None:
+        error = error.__cause__  # click's own word for Ctrl-C hides the exception that bears what the verb had to say
     problems = problems_of(error, words)
     code = int(min(problem.exit_code for problem in problems))
     document_asked = as_document(error, words)
@@ -56,10 +59,24 @@ def show(problem: Problem) -> None:
     """One problem on stderr: what, where, what to do."""
     colour = sys.stderr.isatty() and not _plain()
     head = "\033[1;31merror:\033[0m" if colour else "error:"
-    place = f"{problem.place}: " if problem.file is not None else ""
+    place = "" if problem.file is None or _names_itself(problem) else f"{problem.place}: "
     print(f"{head} {place}{problem.message}", file=sys.stderr)
     if problem.hint:
         print("\n".join(f"       {line}" for line in problem.hint.splitlines()), file=sys.stderr)
+
+
+def _names_itself(problem: Problem) -> bool:
+    """Whether the message says the file already, so that it is not said twice; with a line number it always is."""
+    path = str(problem.file)
+    if problem.line is not None:
+        return False
+    if problem.message.startswith(f"{path} "):
+        return True
+    # a bare word may be any word of the sentence
+    return (
+        any(mark in path for mark in "/.")
+        and re.search(rf"(?<![\w./-]){re.escape(path)}(?![\w/-])", problem.message) is not None
+    )
 
 
 def problems_of(error: BaseException, words: Sequence[str]) -> tuple[Problem, ...]:

@@ -24,6 +24,23 @@ if TYPE_CHECKING:
 Verb = Callable[..., Any]
 
 
+class SubCommands(click.Group):
+    """A verb of several commands: alone it shows its help, whose lines are whole sentences, wrapped and never cut."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without arguments, the help as a result; click takes it for a usage error."""
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help())
+            ctx.exit(0)
+        return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of sub-commands."""
+        rows = [(name, command.get_short_help_str(limit=1000)) for name, command in sorted(self.commands.items())]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
 @dataclass
 class Invocation:
     """One call of a verb. `serial` and `virtual` are set only for verbs that mean a device."""

@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from etcli.cli import show
-from etcli.cli.invocation import Invocation, plain_command, recipe_command
+from etcli.cli.invocation import Invocation, SubCommands, plain_command, recipe_command
 
 
-@click.group("recipe")
+@click.group("recipe", cls=SubCommands)
 def command() -> None:
     """Built-in recipes, the resolved recipe, the JSON schema, a starter file."""
 

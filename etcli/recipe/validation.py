@@ -184,6 +184,10 @@ def _type_hint(kind: str, words: tuple[str | int, ...], where: Written) -> str |
     label = f"{last}: " if words and isinstance(words[-1], str) else ""
     value = where.content
     if value is None:
+        key = ".".join(str(word) for word in words)
+        field = all_keys().get(key)
+        if field is not None and field.is_required():
+            return "It is required and has no default: write a value."
         return "Remove the key to get its default, or write a value ('' is empty text)."
     if kind == "string_type" and not isinstance(value, (list, dict)):
         return f'Put it into quotes: {label}"{shorten(where.raw or "", 40)}"'

@@ -5,12 +5,14 @@ import os
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
 
 from etcli.cli import main
 from etcli.cli.catalogue import VERBS
+from etcli.common.errors import Problem
 
 
 def etcli(*words, env=None, cwd=None):
@@ -201,3 +203,35 @@ def test_what_the_machine_refuses_is_no_fault_of_ours(number, words, tmp_path):
     assert problem["file"] == "/some/place"
     assert problem["hint"]
     assert not cache.exists()  # no crash file
+
+
+@pytest.mark.parametrize("verb", ["device", "recipe", "bundle"])
+def test_a_verb_of_several_alone_shows_its_help(verb):
+    done = etcli(verb)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"Usage: etcli {verb}")
+    assert "..." not in done.stdout.split("Commands:")[1]
+
+
+@pytest.mark.parametrize(
+    ("message", "file", "line", "shown"),
+    [
+        ("etcli.yaml exists", "etcli.yaml", None, "error: etcli.yaml exists\n"),
+        ("cannot read /a/b: no", "/a/b", None, "error: cannot read /a/b: no\n"),
+        ("cannot read /a/b/c: no", "/a/b", None, "error: /a/b: cannot read /a/b/c: no\n"),
+        ("the file is damaged", "file", None, "error: file: the file is damaged\n"),
+        ("x.yaml is not valid", "x.yaml", 3, "error: x.yaml:3: x.yaml is not valid\n"),
+    ],
+)
+def test_a_path_is_said_once(capsys, message, file, line, shown):
+    from etcli.cli import failures
+
+    failures.show(Problem("x.y", message, file=Path(file), line=line))
+    assert capsys.readouterr().err == shown
+
+
+def test_a_required_value_is_not_said_to_have_a_default():
+    done = etcli("validate", "--set", "model.source=")
+    assert done.returncode == 2
+    assert "required" in done.stderr
+    assert "default, or" not in done.stderr
