@@ -39,7 +39,9 @@ def exported(console: Console, result: ExportResult) -> None:
             ]
             console.table(f"Plan for {result.folder}", ("chunk", "layers", "weights"), rows)
         if result.missing_chunks:
-            console.print(f"chunks still to be exported: {', '.join(map(str, result.missing_chunks))}")
+            total = "" if result.plan is None else f" of {len(result.plan.chunks)}"
+            names = ", ".join(f"chunk {index}" for index in result.missing_chunks)
+            console.print(f"{len(result.missing_chunks)}{total} chunks are still to be exported: {names}")
         return
     console.table(
         f"Bundle {result.folder}",
