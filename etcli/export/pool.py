@@ -90,6 +90,7 @@ class Pool:
                 while waiting and len(running) < self._jobs:
                     running.append(self._start(waiting.popleft()))
                 self._listen()
+                self._advance(0)  # a sign of life
                 for worker in list(running):
                     if worker.process.poll() is None:
                         worker.peak = max(worker.peak, _resident(worker.process.pid))

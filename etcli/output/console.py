@@ -93,18 +93,14 @@ class Console:
 
     @contextlib.contextmanager
     def progress(self, title: str, total: float, *, bytes_: bool = False) -> Iterator[Callable[[float], None]]:
-        """A bar on a terminal, a line at the end elsewhere. Yields a function that takes how much more is done."""
+        """A bar on a terminal; elsewhere a line now and then, and one at the end. Yields a function that takes how much more is done.
+
+        Work that takes long calls it with 0 now and then: where there is no bar, lines are written only when it is called.
+        """
         if not self._live:
-            start = time.monotonic()
-            done = 0.0
-
-            def count(more: float) -> None:
-                nonlocal done
-                done += more
-
-            yield count
-            amount = f"{done / 1e6:.1f} MB" if bytes_ else f"{done:g}/{total:g}"
-            self.note(f"    {title}: {amount} in {time.monotonic() - start:.1f} s")
+            lines = _ProgressLines(title, total, bytes_=bytes_, say=self.note)
+            yield lines.advance
+            lines.end()
             return
         columns: list[rich.progress.ProgressColumn] = [
             rich.progress.TextColumn("    {task.description}"),
@@ -118,6 +114,18 @@ class Console:
         with rich.progress.Progress(*columns, console=self._err) as bar:
             task = bar.add_task(title, total=total)
             yield lambda more: bar.advance(task, more)
+
+    @contextlib.contextmanager
+    def waiting(self, text: str) -> Iterator[Callable[[str | None], None]]:
+        """A spinner with `text` on a terminal. Yields a function that takes the next text, which elsewhere is a line, or None to end it.
+
+        It must have ended before anything is written to stdout.
+        """
+        if not self._live:
+            yield lambda news: None if news is None else self.note(f"    {news}")
+            return
+        with self._err.status(f"    {rich.markup.escape(text)}") as status:
+            yield lambda news: status.stop() if news is None else status.update(f"    {rich.markup.escape(news)}")
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """A table of the result; columns whose every cell is a number or starts with a digit are right-aligned."""
@@ -133,3 +141,34 @@ class Console:
         for row in rows:
             table.add_row(*(rich.markup.escape(str(cell)) for cell in row))
         self._out.print(table)
+
+
+class _ProgressLines:
+    """Progress for logs: a line at each quarter of work that takes long, and a sign of life where nothing was written for a while."""
+
+    _QUARTER_SECONDS = 10.0
+    """The least time between two lines: short work has a line at its end only."""
+    _SILENCE_SECONDS = 30.0
+
+    def __init__(self, title: str, total: float, *, bytes_: bool, say: Callable[[str], None]) -> None:
+        self._title, self._total, self._bytes, self._say = title, total, bytes_, say
+        self._done = 0.0
+        self._quarter = 0
+        self._start = self._last = time.monotonic()
+
+    def advance(self, more: float) -> None:
+        self._done += more
+        now = time.monotonic()
+        quarter = int(4 * self._done / self._total) if self._total > 0 else 0
+        passed = self._quarter < quarter < 4 and now - self._last >= self._QUARTER_SECONDS
+        if passed or now - self._last >= self._SILENCE_SECONDS:
+            self._quarter, self._last = quarter, now
+            of = f"{self._done / 1e6:.1f}/{self._total / 1e6:.1f} MB" if self._bytes else self._count()
+            self._say(f"    {self._title}: {of} after {now - self._start:.0f} s")
+
+    def end(self) -> None:
+        amount = f"{self._done / 1e6:.1f} MB" if self._bytes else self._count()
+        self._say(f"    {self._title}: {amount} in {time.monotonic() - self._start:.1f} s")
+
+    def _count(self) -> str:
+        return f"{round(self._done, 1):g}/{self._total:g}"

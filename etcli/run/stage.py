@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +17,13 @@ from etcli.device.builds import LocalBuild, choose_build
 from etcli.device.deployed import PROMPT_IDS, deployment_difference, folder_problem, read_deployment
 from etcli.device.platform import check_platform
 from etcli.manifests.bundle import BundleManifest
-from etcli.manifests.run_record import RunRecord
+from etcli.manifests.run_record import DeviceFacts, RunRecord
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST, command_line, require_bundle
 from etcli.run.binary import place_binary
 from etcli.run.capture import RECORD, Capture
+from etcli.run.events import AnyEvent, Loaded, Note, Start
 from etcli.run.failure import explain
 from etcli.run.outcome import Answer, make_record
 from etcli.run.prompt import open_bundle_tokenizer, prompt_ids
@@ -122,16 +124,22 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
             threads=recipe.run.threads,
             ignore_stop_ids=options.ignore_stop_ids,
         )
-        session = run_program(
-            device,
-            runner,
-            runner.argv(job),
-            cwd=folder,
-            env=_environment(build, folder),
-            timeout_s=recipe.run.timeout_s,
-            capture=capture,
-            on_event=answer.take,
-        )
+        with _until_first_token(facts, len(ids), options, console) as tell:
+
+            def on_event(event: AnyEvent) -> None:
+                tell(event)
+                answer.take(event)
+
+            session = run_program(
+                device,
+                runner,
+                runner.argv(job),
+                cwd=folder,
+                env=_environment(build, folder),
+                timeout_s=recipe.run.timeout_s,
+                capture=capture,
+                on_event=on_event,
+            )
         answer.finish()
         if session.ended_by is None and (answer.stats is None or answer.failure is not None or session.code != 0):
             raise explain(device, facts, session, answer, capture)
@@ -148,6 +156,28 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
         capture.record(record)
         console.detail(f"    kept in {capture.folder}")
     return _ended(record, session, capture, recipe.run.timeout_s, console)
+
+
+@contextlib.contextmanager
+def _until_first_token(
+    facts: DeviceFacts, prompt_tokens: int, options: RunOptions, console: Console
+) -> Iterator[Callable[[AnyEvent], None]]:
+    """Says what the runner is at until it gives its first token. Yields what takes its events."""
+    if not options.stream:  # whoever does not show the text shows something of their own
+        yield lambda _: None
+        return
+    # A virtual device of this machine's own architecture runs as fast as the machine.
+    slow = facts.emulated and facts.abi == "arm64-v8a" and platform.machine() not in ("aarch64", "arm64")
+    note = " (instructions are emulated: it may take about a minute)" if slow else ""
+    with console.waiting("loading") as tell:
+
+        def take(event: AnyEvent) -> None:
+            if isinstance(event, Loaded):
+                tell(f"loaded in {event.load_s:.1f} s; prefill of {prompt_tokens} tokens{note}")
+            elif not isinstance(event, (Start, Note)):
+                tell(None)
+
+        yield take
 
 
 def _ended(

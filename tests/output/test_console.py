@@ -1,5 +1,7 @@
 """Where the console puts what it is given."""
 
+import io
+
 import pytest
 
 from etcli.output.console import Console
@@ -91,3 +93,72 @@ def test_the_time_of_a_step_names_it(capsys):
     with Console(verbosity=1).step("compile"):
         pass
     assert "    compile: 0.0 s\n" in capsys.readouterr().err
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still until a test moves it: `clock[0] += seconds`."""
+    now = [1000.0]
+    monkeypatch.setattr("etcli.output.console.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_short_work_is_one_line_in_a_log(capsys, clock):
+    with Console().progress("verify", 8) as advance:
+        for _ in range(8):
+            clock[0] += 1
+            advance(1)
+    assert capsys.readouterr().err == "    verify: 8/8 in 8.0 s\n"
+
+
+def test_long_work_writes_a_line_at_each_quarter(capsys, clock):
+    with Console().progress("pack", 80e6, bytes_=True) as advance:
+        for _ in range(80):
+            clock[0] += 0.5
+            advance(1e6)
+    assert capsys.readouterr().err.splitlines() == [
+        "    pack: 20.0/80.0 MB after 10 s",
+        "    pack: 40.0/80.0 MB after 20 s",
+        "    pack: 60.0/80.0 MB after 30 s",
+        "    pack: 80.0 MB in 40.0 s",
+    ]
+
+
+def test_work_that_does_not_move_still_gives_signs_of_life(capsys, clock):
+    with Console().progress("chunks", 4) as advance:
+        for _ in range(70):
+            clock[0] += 1
+            advance(0)
+        said = capsys.readouterr().err.splitlines()
+    assert said == ["    chunks: 0/4 after 30 s", "    chunks: 0/4 after 60 s"]
+
+
+def test_work_of_no_size_and_quiet_logs(capsys, clock):
+    with Console(verbosity=-1).progress("nothing", 0) as advance:
+        clock[0] += 99
+        advance(0)
+    assert capsys.readouterr().err == ""
+
+
+def test_waiting_in_a_log_is_a_line_for_each_news(capsys):
+    with Console().waiting("loading") as tell:
+        tell("loaded")
+        tell(None)
+    assert capsys.readouterr().err == "    loaded\n"
+
+
+def test_waiting_on_a_terminal_is_gone_when_it_ends(monkeypatch):
+    for name in ("NO_COLOR", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr", screen)
+    with Console().waiting("loading [x]") as tell:
+        tell("prefill [y]")
+        tell(None)
+        shown = screen.getvalue()
+        tell(None)
+    assert "prefill [y]" in shown
+    assert shown.endswith("\x1b[2K")  # the line was erased
+    assert screen.getvalue() == shown

@@ -11,6 +11,8 @@ from deploy_scene import Scene
 from etcli.common.errors import RunError
 from etcli.manifests.run_record import RunRecord
 from etcli.output.console import Console
+from etcli.run import stage
+from etcli.run.runners import RUNNERS
 from etcli.run.stage import RunOptions, run
 
 RunScript = Callable[..., RunRecord]
@@ -31,6 +33,20 @@ def test_record_holds_what_the_runner_told(
     assert record.device.emulated
     assert (record.runner, record.target) == ("etcli", "host")
     assert capsys.readouterr().out == "Tokyo is nice\n"
+
+
+def test_what_the_runner_is_at_is_said_until_it_answers(
+    run_script: RunScript, scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.console = Console()
+    run_script(samples.script(samples.answer_lines([5, 6, 2])))
+    assert "    loaded in 0.2 s; prefill of 2 tokens\n" in capsys.readouterr().err
+    facts = scene.device.facts().model_copy(update={"abi": "arm64-v8a"})
+    monkeypatch.setattr(stage.platform, "machine", lambda: "x86_64")
+    with stage._until_first_token(facts, 2, RunOptions(), scene.console) as tell:
+        for line in samples.answer_lines([5])[:2]:
+            tell(RUNNERS["etcli"].parse(line))
+    assert "it may take about a minute" in capsys.readouterr().err
 
 
 def test_command_line_of_the_runner(run_script: RunScript, scene: Scene) -> None:
