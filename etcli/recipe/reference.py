@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from etcli.common.files import write_if_changed
 from etcli.recipe.grammar import all_keys, choices, is_optional, section_of
 from etcli.recipe.inheritance import FILE_KEYS
+from etcli.recipe.support import NOT_YET
 
 BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
 
@@ -29,9 +30,18 @@ def _groups() -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {"Top level": top}
     for key, field in all_keys().items():
         parent, _, _ = key.rpartition(".")
-        row = f"| `{key}` | {_kind(field)} | {_default(field)} | {_escaped(field.description or '')} |"
+        row = f"| `{key}` | {_kind(field)} | {_default(field)} | {_escaped(field.description or '')}{_not_yet(key)} |"
         groups.setdefault(f"`{parent}`" if parent else "Top level", []).append(row)
     return groups
+
+
+def _not_yet(key: str) -> str:
+    """What this version refuses of the key."""
+    refused = [row.what for row in NOT_YET if row.key == key]
+    if not refused:
+        return ""
+    # where the whole key is refused, its name is in the first column already
+    return ". **Not yet**" if refused == [key] else f". **Not yet: {_escaped(', '.join(refused))}**"
 
 
 def _kind(field: FieldInfo) -> str:

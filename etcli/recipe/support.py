@@ -30,7 +30,7 @@ NOT_YET: tuple[NotYet, ...] = (
     NotYet(
         "model.source",
         lambda r: r.model.source.startswith("hf:"),
-        "a Hugging Face source",
+        "a source fetched from Hugging Face (hf:)",
         "Download it and give its folder.",
     ),
     NotYet(

@@ -13,6 +13,7 @@ from etcli.recipe.checks import PRECISIONS
 from etcli.recipe.grammar import all_keys
 from etcli.recipe.loader import load
 from etcli.recipe.reference import with_table
+from etcli.recipe.support import NOT_YET
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "recipe.md"
 
@@ -30,6 +31,11 @@ def test_every_key_is_described(text):
     rows = dict(re.findall(r"^\| `([\w.]+)` \| .* \| (.*) \|$", text, re.M))
     assert set(all_keys()) <= set(rows)
     assert all(rows.values())
+
+
+def test_keys_that_are_refused_today_are_marked(text):
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| .* \| (.*) \|$", text, re.M))
+    assert {key for key, meaning in rows.items() if "**Not yet" in meaning} == {row.key for row in NOT_YET}
 
 
 def test_the_examples_load(text, tmp_path):
