@@ -120,16 +120,23 @@ def chosen_chunks(plan: ExportPlan, only: tuple[int, ...] | None) -> tuple[Chunk
     Raises:
         UsageError: `export.no_such_chunk`.
     """
-    if only is None:
-        return plan.chunks
-    unknown = sorted({index for index in only if not 0 <= index < len(plan.chunks)})
+    check_chosen(len(plan.chunks), only)
+    return plan.chunks if only is None else tuple(chunk for chunk in plan.chunks if chunk.index in only)
+
+
+def check_chosen(chunks: int, only: tuple[int, ...] | None) -> None:
+    """Whether a recipe of so many chunks has those of `only`.
+
+    Raises:
+        UsageError: `export.no_such_chunk`.
+    """
+    unknown = sorted({index for index in only or () if not 0 <= index < chunks})
     if unknown:
         raise UsageError(
             f"--only-chunks: there is no chunk {', '.join(map(str, unknown[:5]))}{', ...' if unknown[5:] else ''}",
             code="export.no_such_chunk",
-            hint=f"The recipe's chunks are 0 to {len(plan.chunks) - 1}.",
+            hint=f"The recipe's chunks are 0 to {chunks - 1}.",
         )
-    return tuple(chunk for chunk in plan.chunks if chunk.index in only)
 
 
 def _tensors(sizes: dict[str, int], layers: range, config: ModelConfig, *, head: bool) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from etcli.export.backends.registry import backend_for
 from etcli.export.currency import bundle_stamp, current_bundle
 from etcli.export.inputs import chunk_key, inputs_sha256, tables_key, tensor_hashes
 from etcli.export.job import ChunkWork, Outcome, TablesWork
-from etcli.export.plan import BASE_MEMORY, ChunkPlan, ExportPlan, chosen_chunks, make_plan
+from etcli.export.plan import BASE_MEMORY, ChunkPlan, ExportPlan, check_chosen, chosen_chunks, make_plan
 from etcli.export.pool import Pool, Task, fitting_jobs
 from etcli.export.result import ExportedFile, ExportOptions, ExportResult, exported_files
 from etcli.export.store import Store
@@ -63,11 +63,14 @@ def export(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions, c
         InterruptedByUser: Ctrl-C. Workers have ended and finished chunks are kept, as after every failure; the old bundle stays as it was.
     """
     backend = backend_for(loaded)
+    check_chosen(loaded.recipe.export.chunks, options.only_chunks)
     if options.dry_run:
         return _dry_run(loaded, workspace, options)
     source = fetch(loaded, console)
     wait = functools.partial(console.note, f"waiting for another export into {workspace.home}")
     try:
+        if not workspace.export_work.exists():
+            _planned(loaded, source)  # what is refused here leaves no folder
         with exclusive(workspace.export_work / ".lock", on_wait=wait):
             return _Export(loaded, workspace, options, console, backend, source).run()
     except KeyboardInterrupt:
@@ -98,13 +101,20 @@ def _refused(error: OSError, workspace: Workspace, source: Path) -> EtcliError:
     )
 
 
+def _planned(loaded: LoadedRecipe, source: Path) -> tuple[Checkpoint, Tokenizer, ModelConfig, ExportPlan]:
+    """What can be known and refused before anything is written."""
+    checkpoint = open_checkpoint(source)
+    tokenizer = open_tokenizer(source)
+    model = united_config(checkpoint.config, tokenizer)
+    return checkpoint, tokenizer, model, make_plan(loaded, model)
+
+
 def _dry_run(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions) -> ExportResult:
     source = peek(loaded)
     if source is None:
         return ExportResult(None, workspace.bundle, dry_run=True)
     found = None if options.force else current_bundle(loaded, source, workspace.bundle)
     plan = make_plan(loaded, open_checkpoint(source).config)
-    chosen_chunks(plan, options.only_chunks)
     return ExportResult(
         None if found is None else found[0], workspace.bundle, current=found is not None, dry_run=True, plan=plan
     )
@@ -135,10 +145,7 @@ class _Export:
             if found is not None:
                 write_resolved(self.loaded, self.workspace.home / "bundle.recipe.yaml")
                 return self._result(found[0], found[1].chunks, None, current=True)
-        checkpoint = open_checkpoint(self.source)
-        tokenizer = open_tokenizer(self.source)
-        model = united_config(checkpoint.config, tokenizer)
-        plan = make_plan(self.loaded, model)
+        checkpoint, tokenizer, model, plan = _planned(self.loaded, self.source)
         chosen = chosen_chunks(plan, self.options.only_chunks)
         self._remarks(checkpoint, model)
         tensors = tensor_hashes(checkpoint, self.console)

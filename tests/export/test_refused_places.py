@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from small_export import Exported, export_here, small_document
 
-from etcli.common.errors import CheckpointError, ExitCode, ExportError, Problem
+from etcli.common.errors import CheckpointError, ExitCode, ExportError, Problem, RecipeError, UsageError
 from etcli.common.files import is_no_space
 from etcli.export import worker
 from etcli.export.job import Job, TablesWork, Troubles
@@ -125,3 +125,26 @@ def test_a_worker_names_what_is_full_whichever_library_meets_it(
     Job(parent=os.getpid(), checkpoint="x", threads=1, work=TablesWork(positions=1)).write(tmp_path / Job.FILE)
     assert worker.main([str(tmp_path)]) == ExitCode.EXPORT
     assert [trouble.code for trouble in Troubles.read(tmp_path / Troubles.FILE).problems] == [code]
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_chunk_that_there_is_none_of_is_refused_though_the_bundle_is_current(
+    exported: Exported, dry_run: bool
+) -> None:
+    with pytest.raises(UsageError, match="no chunk 7") as caught:
+        exported.again(only_chunks=(7,), dry_run=dry_run)
+    assert caught.value.problems[0].code == "export.no_such_chunk"
+    assert caught.value.exit == ExitCode.USAGE
+
+
+def test_a_refusal_leaves_no_folder(tmp_path: Path, random_llama: Build) -> None:
+    checkpoint = random_llama(tokenizer=True)
+    root = tmp_path / "workspace"
+    with pytest.raises(UsageError):
+        export_here(small_document(checkpoint), root, only_chunks=(7,))
+    with pytest.raises(RecipeError):
+        export_here(small_document(checkpoint, chunks=97), root)
+    (checkpoint / "tokenizer.json").write_text("{")
+    with pytest.raises(CheckpointError):
+        export_here(small_document(checkpoint), root)
+    assert not root.exists()
