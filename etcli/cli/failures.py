@@ -21,7 +21,7 @@ from etcli.common.workspace import cache_dir
 
 def report(error: BaseException, words: Sequence[str]) -> int:
     """Show `error` the way the command line asked for (`--json`, `-v`), and return the process's exit code."""
-    if isinstance(error, click.exceptions.Abort) and error.__cause__ is not None:
+    if isinstance(error, click.exceptions.Abort) and isinstance(error.__cause__, KeyboardInterrupt):
         error = error.__cause__  # click's own word for Ctrl-C hides the exception that bears what the verb had to say
     problems = problems_of(error, words)
     code = int(min(problem.exit_code for problem in problems))

@@ -151,6 +151,22 @@ def test_a_termination_signal_takes_the_way_out_of_ctrl_c(name):
     assert done.stderr == "error: interrupted\n"
 
 
+def test_an_interrupted_smoke_shows_in_json_how_far_it_came(tmp_path):
+    code = (
+        "import os, signal, time; from etcli.cli import main; from etcli.verbs import smoke\n"
+        "smoke.select_device = lambda **_: (os.kill(os.getpid(), signal.SIGINT), time.sleep(30))\n"
+        "main.main(['smoke', 'smollm2-135m', '--json'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path
+    )
+    document = json.loads(done.stdout)
+    assert done.returncode == document["exit"] == 130
+    assert document["errors"][0]["code"] == "interrupted"
+    stages = document["result"]["stages"]
+    assert [stage["outcome"] for stage in stages] == ["failed", *["skipped"] * 5]
+
+
 @pytest.mark.parametrize(
     "words", ["recipe list", "recipe list --json", "validate none", "validate none --json", "--help", "--version"]
 )
