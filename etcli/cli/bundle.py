@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from etcli.cli.invocation import Invocation, SubCommands, plain_command, recipe_command, stale_option
+from etcli.output.units import bytes_text, counted
 
 
 @click.group("bundle", cls=SubCommands)
@@ -28,7 +29,7 @@ def pack_command(invocation: Invocation, output: Path | None, force: bool, stale
     loaded, workspace, console = invocation.loaded, invocation.workspace, invocation.console
     require_bundle(loaded, workspace, workspace.bundle, stale_ok=stale_ok, console=console)
     result = pack(workspace.bundle, output, loaded.recipe.name, console, force=force)
-    invocation.console.print(f"{result.archive}  {result.size / 1e6:.1f} MB, {result.files} files")
+    invocation.console.print(f"{result.archive}  {bytes_text(result.size)}, {counted(result.files, 'file')}")
     invocation.finish(result)
 
 
@@ -40,7 +41,7 @@ def unpack_command(invocation: Invocation, archive: Path, folder: Path) -> None:
     from etcli.verbs.archive import unpack
 
     result = unpack(archive, folder, invocation.console)
-    invocation.console.print(f"{folder}  {result.files} files, every hash right")
+    invocation.console.print(f"{folder}  {counted(result.files, 'file')}, every hash right")
     invocation.finish(result)
 
 
@@ -51,7 +52,7 @@ def verify_command(invocation: Invocation, folder: Path) -> None:
     from etcli.verbs.archive import verify
 
     result = verify(folder, invocation.console)
-    invocation.console.print(f"{folder}  {result.files} files, every hash right")
+    invocation.console.print(f"{folder}  {counted(result.files, 'file')}, every hash right")
     invocation.finish(result)
 
 

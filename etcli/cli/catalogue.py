@@ -12,7 +12,7 @@ VERBS = {
     "run": "Run the Llama runner on the device and stream the answer.",
     "smoke": "All four stages, then compare the device's tokens with the eager reference.",
     "bench": "Measure prefill and decode speed, load time and peak memory.",
-    "inspect": "Look into a .pte, a bundle, an ELF file or a checkpoint.",
+    "inspect": "Look into a .pte, a bundle, a build, an ELF file or a checkpoint.",
     "device": "List, show, start and stop devices.",
     "bundle": "Pack, unpack and verify bundles.",
     "recipe": "List, show and start recipes.",

@@ -113,7 +113,9 @@ class Invocation:
 def _output_options(function: Verb) -> Verb:
     for option in reversed(
         (
-            click.option("--json", is_flag=True, help="One JSON document on stdout, everything else on stderr."),
+            click.option(
+                "--json", is_flag=True, help="One JSON document on stdout; notes and streamed text on stderr."
+            ),
             click.option("-v", "--verbose", count=True, help="More detail."),
             click.option("-q", "--quiet", is_flag=True, help="Results and errors only."),
         )

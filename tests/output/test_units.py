@@ -1,0 +1,34 @@
+"""Quantities as people read them."""
+
+import pytest
+
+from etcli.output.units import counted, figure_text, value_text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0, "0"),
+        (13271.4, "13,271"),
+        (1234567.0, "1,234,567"),
+        (42.314, "42.31"),
+        (1.0, "1.000"),
+        (0.0042131, "0.004213"),
+        (0.00001, "0.00001000"),
+    ],
+)
+def test_a_figure_has_no_exponent(value, text):
+    assert figure_text(value) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 chunks"), (1, "1 chunk"), (2, "2 chunks"), (1234, "1,234 chunks")])
+def test_one_is_no_plural(count, text):
+    assert counted(count, "chunk") == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "none"), (True, "yes"), (False, "no"), ((), "none"), ((1, 2), "1, 2"), (1e-05, "1e-05")]
+)
+def test_values_are_words_not_python(value, text):
+    assert value_text(value) == text
