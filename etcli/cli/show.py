@@ -289,8 +289,9 @@ def devices(console: Console, listed: Sequence[ListedDevice]) -> None:
     if not listed:
         console.print("no device; connect a phone, or: etcli device start")
         return
-    rows = [(item.serial or "-", item.state, item.name or "-", item.model, item.soc, item.abi) for item in listed]
-    console.table("Devices", ("serial", "state", "name", "model", "SoC", "ABI"), rows)
+    # the ABI is left to `device info`, so that names stay whole in 80 columns
+    rows = [(item.serial or "-", item.name or "-", item.state, item.model, item.soc) for item in listed]
+    console.table("Devices", ("serial", "name", "state", "model", "SoC"), rows, names=2)
 
 
 def device(console: Console, info: DeviceInfo) -> None:

@@ -127,8 +127,11 @@ class Console:
         with self._err.status(f"    {rich.markup.escape(text)}") as status:
             yield lambda news: status.stop() if news is None else status.update(f"    {rich.markup.escape(news)}")
 
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """A table of the result; columns whose every cell is a number or starts with a digit are right-aligned."""
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, names: int = 1) -> None:
+        """A table of the result; columns whose every cell is a number or starts with a digit are right-aligned.
+
+        The first `names` columns name the row and are never broken: people copy them.
+        """
         if self.json:
             return
         self.print(title, style="italic")  # a line of its own: a title inside the table is broken at the table's width
@@ -136,8 +139,7 @@ class Console:
         for index, name in enumerate(columns):
             cells = [str(row[index]) for row in rows]
             numeric = bool(cells) and all(cell[:1].isdigit() or cell in ("", "-") for cell in cells)
-            # the first column names the row and is never broken: people copy it
-            table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=index == 0)
+            table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=index < names)
         for row in rows:
             table.add_row(*(rich.markup.escape(str(cell)) for cell in row))
         self._out.print(table)

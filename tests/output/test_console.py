@@ -162,3 +162,12 @@ def test_waiting_on_a_terminal_is_gone_when_it_ends(monkeypatch):
     assert "prefill [y]" in shown
     assert shown.endswith("\x1b[2K")  # the line was erased
     assert screen.getvalue() == shown
+
+
+def test_names_of_a_row_are_never_broken(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "60")
+    Console().table("t", ["a", "b", "c"], [["serial-of-15-ch", "name-of-14-ch", "word " * 20]], names=2)
+    out = capsys.readouterr().out
+    assert "serial-of-15-ch" in out
+    assert "name-of-14-ch" in out
+    assert max(map(len, out.splitlines())) <= 60
