@@ -8,6 +8,7 @@ and results for people are left out, because the document holds them.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import time
@@ -173,4 +174,5 @@ class _ProgressLines:
         self._say(f"    {self._title}: {amount} in {time.monotonic() - self._start:.1f} s")
 
     def _count(self) -> str:
-        return f"{round(self._done, 1):g}/{self._total:g}"
+        # steps within a piece move the bar of a terminal; a log counts pieces that are whole
+        return f"{math.floor(self._done + 1e-6)}/{self._total:g}"
