@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from etcli.checkpoint import source
+from etcli.common.files import stamp
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.schema import Recipe
@@ -42,7 +43,7 @@ def random_llama(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
     Keyword arguments are those of `LlamaConfig`, and `dtype` (`float32`, `bfloat16`, ...), `shard_size` (`100KB`), `tokenizer` (whether to put a
     small byte-level tokenizer with a chat template beside it) and `seed`. Equal arguments give the same folder: do not change it, copy it.
     """
-    made: dict[str, Path] = {}
+    made: dict[str, tuple[Path, dict[str, list[int]]]] = {}
 
     def build(
         *, dtype: str = "float32", shard_size: str | None = None, tokenizer: bool = False, seed: int = 0, **config: Any
@@ -53,8 +54,10 @@ def random_llama(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
             _save_random_llama(folder, dtype, shard_size, seed, config)
             if tokenizer:
                 _save_small_tokenizer(folder)
-            made[key] = folder
-        return made[key]
+            made[key] = folder, stamp(folder)
+        folder, untouched = made[key]
+        assert stamp(folder) == untouched, "an earlier test changed the shared folder: it must copy it"
+        return folder
 
     return build
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -138,7 +139,7 @@ def test_a_chunk_that_there_is_none_of_is_refused_though_the_bundle_is_current(
 
 
 def test_a_refusal_leaves_no_folder(tmp_path: Path, random_llama: Build) -> None:
-    checkpoint = random_llama(tokenizer=True)
+    checkpoint = shutil.copytree(random_llama(tokenizer=True), tmp_path / "model")
     root = tmp_path / "workspace"
     with pytest.raises(UsageError):
         export_here(small_document(checkpoint), root, only_chunks=(7,))

@@ -76,6 +76,7 @@ def test_columns_is_honoured_in_a_pipe(monkeypatch, capsys):
 @pytest.mark.parametrize("variable", ["NO_COLOR", "CI"])
 def test_no_colour_means_no_escape_code_at_all(monkeypatch, capsys, variable):
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes the output for a terminal
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.delenv("CI", raising=False)
     Console().print("bold", style="bold")
