@@ -158,9 +158,9 @@ def measure(bench: Bench, megabytes: int, pairs: int) -> Iterator[Row]:
         seconds(bench.deploy, bench.forget),
         seconds(bench.push, bench.forget),
         unit="s",
-        bar=0.5,
+        bar=None,
         pairs=pairs,
-        note="ours also hashes every file on both sides; peer: adb push",
+        note="no claim: ours also hashes every file on both sides; peer: adb push",
     )
     bench.deploy()
     bench.push()
