@@ -10,6 +10,8 @@ from etcli.common.files import write_atomically
 from etcli.manifests.base import NAME_PATTERN
 from etcli.recipe.builtin import DEFAULT, builtin_recipe
 from etcli.recipe.resolved import dump
+from etcli.recipe.variables import HINT, malformed
+from etcli.recipe.written import shorten
 
 _INHERITED = """\
 # A recipe for etcli. Every key is described by `etcli recipe schema`; `etcli recipe show` prints this one with all defaults.
@@ -66,7 +68,7 @@ def write_starter(path: Path, *, name: str | None = None, source: str | None = N
         source: the checkpoint as `model.source` has it, by default the built-in one.
 
     Raises:
-        UsageError: there is such a file already, `name` is no name, or the folder cannot be written.
+        UsageError: there is such a file already, `name` is no name, `source` has a broken `${`, or the folder cannot be written.
     """
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path} exists", code="recipe.exists", hint="Give another path, or remove it.", file=path)
@@ -78,6 +80,9 @@ def write_starter(path: Path, *, name: str | None = None, source: str | None = N
             code="recipe.wrong_value",
             hint="Use lower-case letters, digits, '.', '_' and '-', starting with a letter or digit, without digits-t-digits-c.",
         )
+    wrong = malformed(source) if source is not None else None
+    if wrong is not None:
+        raise UsageError(f"{shorten(wrong)} in the source is not a variable", code="recipe.variable", hint=HINT)
     try:
         write_atomically(path, starter_text(name, source))
     except OSError as error:

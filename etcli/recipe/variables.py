@@ -15,6 +15,13 @@ _REFERENCE = re.compile(
     r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^{}]*))?\}|(?P<bad>\$\{[^}\n]*\}?)"
 )
 
+HINT = "Write ${NAME} or ${NAME:-default} (defaults hold no braces), or $${ for a plain ${."
+
+
+def malformed(text: str) -> str | None:
+    """The first piece of `text` that starts as a variable and is none, or None."""
+    return next((match["bad"] for match in _REFERENCE.finditer(text) if match["bad"] is not None), None)
+
 
 def expand(value: Written, problems: list[Problem], environment: Mapping[str, str] | None = None) -> Written:
     """`value` with the variables of every string replaced; what cannot be is added to `problems` and left as it is.
@@ -37,7 +44,7 @@ def expand(value: Written, problems: list[Problem], environment: Mapping[str, st
                 value.problem(
                     "recipe.variable",
                     f"{shorten(match['bad'])} is not a variable",
-                    "Write ${NAME} or ${NAME:-default} (defaults hold no braces), or $${ for a plain ${.",
+                    HINT,
                 )
             )
             return match[0]

@@ -72,3 +72,10 @@ def test_wrong_names_and_folders(tmp_path):
 def test_names_from_folders(folder, name, tmp_path):
     assert name_from(folder) == name
     assert load(str(write_starter(tmp_path / "r.yaml", name=name_from(folder)))).recipe.name == name
+
+
+def test_a_source_with_a_broken_variable_is_refused(tmp_path):
+    with pytest.raises(UsageError) as caught:
+        write_starter(tmp_path / "etcli.yaml", name="mine", source="${X")
+    assert caught.value.problems[0].code == "recipe.variable"
+    assert not (tmp_path / "etcli.yaml").exists()
