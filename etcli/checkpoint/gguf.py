@@ -19,7 +19,15 @@ import numpy.typing as npt
 from etcli.checkpoint.base import TensorInfo
 from etcli.checkpoint.gguf_config import ROPE_FACTORS, read_config
 from etcli.checkpoint.hashes import TensorHashes
-from etcli.checkpoint.layout import EMBEDDING, HEAD, NORM, expected_shapes, layout_problems, unused_problem
+from etcli.checkpoint.layout import (
+    EMBEDDING,
+    HEAD,
+    NORM,
+    expected_shapes,
+    layout_problems,
+    stored_tensor,
+    unused_problem,
+)
 from etcli.common.errors import CheckpointError, EtcliError, Problem, Problems
 from etcli.common.gguf_file import MAGIC, GgufHeader, GgufTensor, read_gguf_header
 from etcli.manifests.model import ModelConfig
@@ -141,12 +149,7 @@ class GgufCheckpoint:
         return self._hashes.sha256(name, self.path, tensor.offset, tensor.nbytes, _info(tensor))
 
     def _tensor(self, name: str) -> GgufTensor:
-        try:
-            return self._stored[name]
-        except KeyError:
-            raise CheckpointError(
-                f"{self.path.name} has no tensor {name}", code="checkpoint.tensor_missing", file=self.path
-            ) from None
+        return stored_tensor(self._stored, name, self.path)
 
     def _dequantized(self, tensor: GgufTensor) -> npt.NDArray[np.float32]:
         # A map for each read, so that pages of finished tensors do not count as this process's memory.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from etcli.checkpoint.base import TensorInfo
 from etcli.common.errors import CheckpointError, Problem
@@ -14,6 +15,8 @@ EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
 NORM = "model.norm.weight"
 _NAMED = 4
+
+T = TypeVar("T")
 
 
 def layer_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -149,3 +152,17 @@ def _shape_hint(config: ModelConfig, pattern: str, found: tuple[int, ...]) -> st
     if kind in ("gate_proj", "up_proj") and len(found) == 2 and found[1] == config.hidden_size:
         return f"These weights have intermediate_size: {found[0]}."
     return "The configuration is of another model than these weights; use the one that came with them."
+
+
+def stored_tensor(stored: Mapping[str, T], name: str, path: Path) -> T:
+    """The tensor called `name` in `stored`, what a format knows of the file `path` by canonical name.
+
+    Raises:
+        CheckpointError: code `checkpoint.tensor_missing`.
+    """
+    try:
+        return stored[name]
+    except KeyError:
+        raise CheckpointError(
+            f"{path.name} has no tensor {name}", code="checkpoint.tensor_missing", file=path
+        ) from None

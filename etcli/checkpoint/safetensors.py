@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from etcli.checkpoint.base import TensorInfo
 from etcli.checkpoint.hashes import TensorHashes
 from etcli.checkpoint.hf_config import CONFIG, read_config
-from etcli.checkpoint.layout import EMBEDDING, HEAD, expected_shapes, layout_problems, unused_problem
+from etcli.checkpoint.layout import EMBEDDING, HEAD, expected_shapes, layout_problems, stored_tensor, unused_problem
 from etcli.checkpoint.safetensors_header import StoredTensor, read_safetensors_header
 from etcli.common.errors import CheckpointError, EtcliError, Problem, Problems
 from etcli.common.files import check_relative
@@ -180,12 +180,7 @@ class SafetensorsCheckpoint:
         return self._hashes.sha256(name, tensor.file, tensor.offset, tensor.nbytes, _info(tensor))
 
     def _tensor(self, name: str) -> StoredTensor:
-        try:
-            return self._stored[name]
-        except KeyError:
-            raise CheckpointError(
-                f"{self.path.name} has no tensor {name}", code="checkpoint.tensor_missing", file=self.path
-            ) from None
+        return stored_tensor(self._stored, name, self.path)
 
 
 def _info(tensor: StoredTensor) -> TensorInfo:

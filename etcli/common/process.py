@@ -122,7 +122,7 @@ def end_with_parent(parent: int) -> None:
         set_parent_death_signal = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the kernel was asked
-        raise SystemExit(128 + signal.SIGTERM)
+        raise SystemExit(int(signal.SIGTERM))
 
 
 def describe_exit(code: int) -> str:

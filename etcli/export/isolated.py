@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import json
 import os
 import signal
@@ -21,8 +20,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from etcli.common import process
-from etcli.common.errors import CheckpointError, EtcliError, ExitCode, ExportError, Problem, ToolError, UsageError
+from etcli.common.errors import CheckpointError, EtcliError, ExitCode, ExportError, ToolError, UsageError
 from etcli.common.memory import is_out_of_memory
+from etcli.export.job import Trouble
 
 Send = Callable[[Mapping[str, Any]], None]
 
@@ -77,7 +77,7 @@ def isolated_main(body: Callable[[dict[str, Any], Send], Mapping[str, Any]], arg
     try:
         result = body(order["job"], send)
     except EtcliError as error:
-        send({"event": "error", "problems": [_plain(problem) for problem in error.problems]})
+        send({"event": "error", "problems": [Trouble.of(problem).model_dump() for problem in error.problems]})
         return int(error.exit)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
@@ -87,7 +87,7 @@ def isolated_main(body: Callable[[dict[str, Any], Send], Mapping[str, Any]], arg
             code="export.out_of_memory",
             hint="Close other programs, or use a machine with more memory.",
         )
-        send({"event": "error", "problems": [_plain(problem)]})
+        send({"event": "error", "problems": [Trouble.of(problem).model_dump()]})
         return int(ExitCode.EXPORT)
     send({**result, "event": "result"})
     return 0
@@ -164,19 +164,6 @@ def _failure(title: str, code: int, said: collections.deque[str], memory_hint: s
     )
 
 
-def _plain(problem: Problem) -> dict[str, Any]:
-    return {**dataclasses.asdict(problem), "file": str(problem.file) if problem.file else None}
-
-
 def _rebuilt(problems: list[dict[str, Any]]) -> EtcliError:
-    found = [
-        Problem(
-            **{
-                **fields,
-                "file": Path(fields["file"]) if fields["file"] else None,
-                "exit_code": ExitCode(fields["exit_code"]),
-            }
-        )
-        for fields in problems
-    ]
+    found = [Trouble.model_validate(fields).problem() for fields in problems]
     return _CLASSES.get(min(problem.exit_code for problem in found), ExportError).many(found)

@@ -7,15 +7,14 @@ one is gone when the other starts.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 from pathlib import Path
 
 from etcli.common.errors import EtcliError, ExportError
 from etcli.common.files import is_no_space
 from etcli.common.memory import is_out_of_memory
+from etcli.common.process import end_with_parent
 from etcli.export.job import Job, TablesWork, Trouble, Troubles
 
 VERIFY = "--verify"
@@ -30,7 +29,7 @@ def main(arguments: list[str]) -> int:
     """Do the job; return the exit status."""
     folder, verify = Path(arguments[0]), VERIFY in arguments[1:]
     job = Job.read(folder / Job.FILE)
-    _end_with(job.parent)
+    end_with_parent(job.parent)
     try:
         _work(job, folder, verify=verify)
     except EtcliError as error:
@@ -81,14 +80,6 @@ def _out_of_memory(error: Exception) -> ExportError:
 def _give_up(folder: Path, error: EtcliError) -> int:
     Troubles(problems=tuple(Trouble.of(problem) for problem in error.problems)).write(folder / Troubles.FILE)
     return int(error.exit)
-
-
-def _end_with(parent: int) -> None:
-    """Die when the parent does, however it ends (Linux; PR_SET_PDEATHSIG is 1 in <linux/prctl.h>)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    if os.getppid() != parent:
-        raise SystemExit(int(signal.SIGTERM))
 
 
 if __name__ == "__main__":

@@ -31,11 +31,6 @@ class Chunk(nn.Module):
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps) if head else None
         self.lm_head = linear(config.hidden_size, config.vocab_size, bias=False) if head else None
 
-    @property
-    def has_head(self) -> bool:
-        """Whether output 0 is logits."""
-        return self.lm_head is not None
-
     def canonical_names(self) -> dict[str, str]:
         """For each parameter of this module, the checkpoint's canonical name of the tensor that fills it.
 

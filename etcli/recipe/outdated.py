@@ -44,20 +44,6 @@ def build_outdated(loaded: LoadedRecipe, manifest: BuildManifest) -> str | None:
     return None
 
 
-def read_bundle(loaded: LoadedRecipe, folder: Path, *, command: str = "etcli export") -> BundleManifest:
-    """The manifest of the bundle in `folder`.
-
-    Raises:
-        StaleError: there is none, or it is not valid; the hint is `command` with the recipe's name.
-    """
-    try:
-        return BundleManifest.read(folder / MANIFEST, error=StaleError)
-    except FileNotFoundError:
-        raise StaleError(
-            f"there is no bundle in {folder}", code="bundle.missing", hint=f"Run: {command} {recipe_argument(loaded)}"
-        ) from None
-
-
 def recipe_argument(loaded: LoadedRecipe) -> str:
     """How the user named this recipe on the command line, or would: a built-in one by its name, another by its path."""
     if loaded.argument is not None:

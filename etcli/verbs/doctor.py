@@ -14,11 +14,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-import psutil
-
 from etcli.checkpoint.checks import header_problems
 from etcli.checkpoint.source import peek
 from etcli.common.errors import EtcliError, Problem, ToolError
+from etcli.common.memory import available_bytes
 from etcli.common.workspace import cache_dir, offline
 from etcli.device.base import Device
 from etcli.device.program import adb_program
@@ -247,7 +246,7 @@ def _disk() -> Need:
 
 
 def _memory() -> Need:
-    available = psutil.virtual_memory().available
+    available = available_bytes()
     text = f"{available / 1e9:.1f} GB available"
     if available < 2 << 30:
         return Need(

@@ -122,7 +122,7 @@ def test_a_worker_names_what_is_full_whichever_library_meets_it(
         pass
 
     monkeypatch.setattr(worker, "_work", fail)
-    monkeypatch.setattr(worker, "_end_with", fail_not)
+    monkeypatch.setattr(worker, "end_with_parent", fail_not)
     Job(parent=os.getpid(), checkpoint="x", threads=1, work=TablesWork(positions=1)).write(tmp_path / Job.FILE)
     assert worker.main([str(tmp_path)]) == ExitCode.EXPORT
     assert [trouble.code for trouble in Troubles.read(tmp_path / Troubles.FILE).problems] == [code]
