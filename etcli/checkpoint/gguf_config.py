@@ -76,6 +76,7 @@ def _config(keys: _Keys, names: Mapping[str, GgufTensor]) -> ModelConfig | None:
             rope=rope,
             tied_embeddings=HEAD not in names,
             attention_bias=any(name.endswith(".self_attn.q_proj.bias") for name in names),
+            attention_output_bias=any(name.endswith(".self_attn.o_proj.bias") for name in names),
             mlp_bias=any(name.endswith(".mlp.gate_proj.bias") for name in names),
             bos_id=added_bos_id(header.metadata),
             stop_ids=stop_ids(header.metadata),

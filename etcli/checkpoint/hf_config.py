@@ -79,6 +79,7 @@ def _config(keys: _Keys, ends: Mapping[str, Any]) -> ModelConfig | None:
     flags = {
         "tied_embeddings": keys.flag("tie_word_embeddings"),
         "attention_bias": keys.flag("attention_bias"),
+        "attention_output_bias": keys.flag("attention_bias"),
         "mlp_bias": keys.flag("mlp_bias"),
     }
     rope = keys.rope()

@@ -34,10 +34,16 @@ def layer_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
         "mlp.up_proj.weight": (inner, hidden),
         "mlp.down_proj.weight": (hidden, inner),
     }
-    for room, present in (("self_attn.", config.attention_bias), ("mlp.", config.mlp_bias)):
+    for rooms, present in (
+        (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), config.attention_bias),
+        (("self_attn.o_proj",), config.attention_output_bias),
+        (("mlp.",), config.mlp_bias),
+    ):
         if present:
-            matrices = [name for name in shapes if name.startswith(room)]
+            matrices = [name for name in shapes if name.startswith(rooms)]
             shapes |= {name.removesuffix("weight") + "bias": shapes[name][:1] for name in matrices}
+    if config.qk_norm:
+        shapes |= {f"self_attn.{kind}_norm.weight": (config.head_dim,) for kind in ("q", "k")}
     return shapes
 
 

@@ -1,60 +1,78 @@
-"""Grouped-query attention over a cache that the model itself shifts (contract "shift": whole caches in, whole caches out)."""
+"""Grouped-query attention, one class for each kind of KV cache."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import nn
 
 from etcli.llama.linear import linear
+from etcli.llama.norm import RMSNorm
+from etcli.manifests.bundle import CacheKind
 from etcli.manifests.model import ModelConfig
+from etcli.ops.attention import rotate
 
-
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotary embedding in the rotate-half convention: x `[1, heads, T, D]`, cos and sin `[1, 1, T, D]` with each half written twice."""
-    half = x.shape[-1] // 2
-    return x * cos + torch.cat([-x[..., half:], x[..., :half]], dim=-1) * sin
+Attended = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 class Attention(nn.Module):
-    """Multi-head (`num_kv_heads == num_heads`), grouped-query or multi-query (`num_kv_heads == 1`) attention."""
+    """What all kinds share: the projections of multi-head, grouped-query and multi-query (`num_kv_heads == 1`) attention.
+
+    Query, key and value are one linear, taken apart with slices: one product over the same input is faster than three, and a dynamically
+    quantised one quantises its input once.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = config.num_heads, config.num_kv_heads, config.head_dim
-        bias = config.attention_bias
-        self.q_proj = linear(config.hidden_size, self.heads * self.head_dim, bias=bias)
-        self.k_proj = linear(config.hidden_size, self.kv_heads * self.head_dim, bias=bias)
-        self.v_proj = linear(config.hidden_size, self.kv_heads * self.head_dim, bias=bias)
-        self.o_proj = linear(self.heads * self.head_dim, config.hidden_size, bias=bias)
+        columns = (self.heads + 2 * self.kv_heads) * self.head_dim
+        self.qkv_proj = linear(config.hidden_size, columns, bias=config.attention_bias)
+        self.o_proj = linear(self.heads * self.head_dim, config.hidden_size, bias=config.attention_output_bias)
+        self.q_norm = RMSNorm(self.head_dim, config.rms_norm_eps) if config.qk_norm else None
+        self.k_norm = RMSNorm(self.head_dim, config.rms_norm_eps) if config.qk_norm else None
 
-    def forward(
-        self,
-        x: torch.Tensor,
-        mask: torch.Tensor,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
-        key_cache: torch.Tensor,
-        value_cache: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Attend to the cache and to the tokens of this call.
+    def project(self, x: torch.Tensor) -> Attended:
+        """Query `[1, T, NH * D]`, key and value `[1, T, NKV * D]` of x `[1, T, H]`, query and key normalised where the network does so."""
+        both = self.qkv_proj(x)
+        query_end = self.heads * self.head_dim
+        key_end = query_end + self.kv_heads * self.head_dim
+        query, key, value = both[..., :query_end], both[..., query_end:key_end], both[..., key_end:]
+        return _normalised(self.q_norm, query, self.heads), _normalised(self.k_norm, key, self.kv_heads), value
 
-        Args:
-            x: `[1, T, H]`.
-            mask: additive `[1, 1, T, C+T]`, cache columns first.
-            cos, sin: `[1, 1, T, D]`.
-            key_cache, value_cache: `[1, NKV, C, D]`, keys rotated already, newest row last.
+    @staticmethod
+    def prepare(place: torch.Tensor, rotary: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """What `attend` takes after the caches, from a chunk's second and third input; the same for all layers."""
+        raise NotImplementedError
 
-        Returns:
-            The output `[1, T, H]` and both caches with the T new rows at the right end; the T oldest rows have fallen off the left.
-        """
+    def attend(
+        self, x: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, *prepared: torch.Tensor
+    ) -> Attended:
+        """Mixed values `[1, T, NH * D]`, which `o_proj` is still to take, and both caches as they are after this call."""
+        raise NotImplementedError
+
+
+class ShiftAttention(Attention):
+    """Whole caches in, whole caches out, the newest row last (MediaTek's contract)."""
+
+    @staticmethod
+    def prepare(place: torch.Tensor, rotary: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The additive mask `[1, 1, T, C+T]`, cache columns first, and the cos and sin planes `[1, 1, T, D]`."""
+        return place, rotary[:, 0:1], rotary[:, 1:2]
+
+    def attend(
+        self, x: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, *prepared: torch.Tensor
+    ) -> Attended:
+        """As `Attention.attend`: caches come out with the T new rows at the right end; the T oldest have fallen off the left."""
+        mask, cos, sin = prepared
         heads, kv_heads, dim = self.heads, self.kv_heads, self.head_dim
         group, tokens = heads // kv_heads, x.shape[1]
         columns = key_cache.shape[2] + tokens
-        query = self.q_proj(x).view(1, tokens, heads, dim).transpose(1, 2)
-        key = self.k_proj(x).view(1, tokens, kv_heads, dim).transpose(1, 2)
-        value = self.v_proj(x).view(1, tokens, kv_heads, dim).transpose(1, 2)
+        query, key, value = self.project(x)
+        query = query.view(1, tokens, heads, dim).transpose(1, 2)
+        key = key.view(1, tokens, kv_heads, dim).transpose(1, 2)
+        value = value.view(1, tokens, kv_heads, dim).transpose(1, 2)
 
         query = rotate(query, cos, sin) * (1 / math.sqrt(dim))
         keys = torch.cat([key_cache, rotate(key, cos, sin)], dim=2)
@@ -67,5 +85,32 @@ class Attention(nn.Module):
         scores = scores.view(1, kv_heads, group, tokens, columns) + mask
         weights = torch.softmax(scores, dim=-1).view(kv_heads, group * tokens, columns)
         mixed = torch.bmm(weights, values.view(kv_heads, columns, dim)).view(1, heads, tokens, dim)
-        output = self.o_proj(mixed.transpose(1, 2).reshape(1, tokens, heads * dim))
-        return output, keys[:, :, tokens:], values[:, :, tokens:]
+        mixed = mixed.transpose(1, 2).reshape(1, tokens, heads * dim)
+        return mixed, keys[:, :, tokens:], values[:, :, tokens:]
+
+
+class RingAttention(Attention):
+    """Caches written in place by one operator a layer, which also does the rotary embedding."""
+
+    @staticmethod
+    def prepare(place: torch.Tensor, rotary: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Rotary `[1, 2, T, D]` and position, as the operator takes them."""
+        return rotary, place
+
+    def attend(
+        self, x: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, *prepared: torch.Tensor
+    ) -> Attended:
+        """As `Attention.attend`: see `ops.attention.ring_attention`."""
+        found: Attended = torch.ops.etcli.ring_attention(*self.project(x), key_cache, value_cache, *prepared)
+        return found
+
+
+ATTENTION: Mapping[CacheKind, type[Attention]] = {"shift": ShiftAttention, "ring": RingAttention}
+"""The attention for each kind of cache."""
+
+
+def _normalised(norm: RMSNorm | None, x: torch.Tensor, heads: int) -> torch.Tensor:
+    if norm is None:
+        return x
+    shape = x.shape
+    return norm(x.reshape(1, shape[1], heads, -1)).reshape(shape)

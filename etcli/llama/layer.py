@@ -2,52 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from torch.nn import functional
 
-from etcli.llama.attention import Attention
+from etcli.llama.attention import ATTENTION, Attended
 from etcli.llama.linear import linear
 from etcli.llama.norm import RMSNorm
+from etcli.manifests.bundle import CacheKind
 from etcli.manifests.model import ModelConfig
+
+Rows = Callable[[torch.Tensor], torch.Tensor]
+
+
+def every_row(x: torch.Tensor) -> torch.Tensor:
+    """x itself."""
+    return x
 
 
 class FeedForward(nn.Module):
-    """SwiGLU: `down(silu(gate(x)) * up(x))`, `[1, T, H]` to `[1, T, H]`."""
+    """SwiGLU: `down(silu(gate(x)) * up(x))`, `[1, T, H]` to `[1, T, H]`. Gate and up are one linear, taken apart with slices."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
-        self.gate_proj = linear(hidden, inner, bias=bias)
-        self.up_proj = linear(hidden, inner, bias=bias)
-        self.down_proj = linear(inner, hidden, bias=bias)
+        hidden, bias = config.hidden_size, config.mlp_bias
+        self.inner = config.intermediate_size
+        self.gate_up_proj = linear(hidden, 2 * self.inner, bias=bias)
+        self.down_proj = linear(self.inner, hidden, bias=bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Same shape as `x`."""
-        product: torch.Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        both = self.gate_up_proj(x)
+        product: torch.Tensor = self.down_proj(functional.silu(both[..., : self.inner]) * both[..., self.inner :])
         return product
 
 
 class DecoderLayer(nn.Module):
-    """A layer whose parameters carry Hugging Face's names after `model.layers.N.`."""
+    """A layer whose parameters carry Hugging Face's names after `model.layers.N.`, fused ones aside."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, cache: CacheKind) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.self_attn = Attention(config)
+        self.self_attn = ATTENTION[cache](config)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = FeedForward(config)
 
     def forward(
         self,
         hidden: torch.Tensor,
-        mask: torch.Tensor,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
         key_cache: torch.Tensor,
         value_cache: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """As `Attention.forward`, for the whole layer."""
-        attended, keys, values = self.self_attn(self.input_layernorm(hidden), mask, cos, sin, key_cache, value_cache)
-        hidden = hidden + attended
+        *prepared: torch.Tensor,
+        rows: Rows = every_row,
+    ) -> Attended:
+        """As `Attention.attend`, for the whole layer. `rows` chooses which rows go on once they have been attended to."""
+        mixed, keys, values = self.self_attn.attend(self.input_layernorm(hidden), key_cache, value_cache, *prepared)
+        hidden = rows(hidden) + self.self_attn.o_proj(rows(mixed))
         return hidden + self.mlp(self.post_attention_layernorm(hidden)), keys, values

@@ -26,9 +26,9 @@ def load_weights(chunk: Chunk, checkpoint: Checkpoint) -> None:
     problems = list(layout_problems(chunk.config, checkpoint.tensors, checkpoint.path))
     if problems:
         raise CheckpointError.many(problems)
-    for name, canonical in chunk.canonical_names().items():
+    for name, sources in chunk.sources().items():
         owner, _, leaf = name.rpartition(".")
-        tensor = _finite(checkpoint, canonical)
+        tensor = _stacked(checkpoint, sources, chunk.get_parameter(name).shape)
         setattr(chunk.get_submodule(owner), leaf, nn.Parameter(tensor, requires_grad=False))
 
 
@@ -39,6 +39,18 @@ def load_embedding(checkpoint: Checkpoint) -> torch.Tensor:
         CheckpointError: it is missing, cannot be read or is not finite.
     """
     return _finite(checkpoint, EMBEDDING)
+
+
+def _stacked(checkpoint: Checkpoint, names: tuple[str, ...], shape: torch.Size) -> torch.Tensor:
+    """Tensors one below the other, read one at a time into their place."""
+    if len(names) == 1:
+        return _finite(checkpoint, names[0])
+    whole, row = torch.empty(shape), 0
+    for name in names:
+        tensor = _finite(checkpoint, name)
+        whole[row : row + tensor.shape[0]] = tensor
+        row += tensor.shape[0]
+    return whole
 
 
 def _finite(checkpoint: Checkpoint, name: str) -> torch.Tensor:

@@ -9,6 +9,9 @@ import pydantic
 from etcli.manifests.base import FileEntry, Manifest, Part, RecipeName
 from etcli.manifests.model import ModelConfig
 
+CacheKind = Literal["shift", "ring"]
+"""The KV cache contract: whole caches shifted through a call, or a ring written in place."""
+
 
 class Shape(Part):
     """One method's static shape: `tokens` per call (T) and `cache` length (C). Written `32t512c`."""
@@ -97,7 +100,7 @@ class BundleManifest(Manifest):
     precision: str
     layout: Literal["package", "separate"]
     shapes: tuple[Shape, ...]
-    cache: Literal["shift", "ring"]
+    cache: CacheKind
     chunks: tuple[Chunk, ...]
     embedding: Embedding
     rope: RopeTable

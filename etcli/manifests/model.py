@@ -26,7 +26,8 @@ class RopeConfig(Part):
 class ModelConfig(Part):
     """A Llama-family network in Hugging Face terms.
 
-    `sliding_window` is how many positions attention reaches over, None for all of them. `stop_ids` unites the end ids of every source in the
+    `attention_bias` is that of the query, key and value projections, `attention_output_bias` that of the output projection; `qk_norm` says that
+    queries and keys are normalised over the head dim before rotary embedding. `sliding_window` is how many positions attention reaches over, None for all of them. `stop_ids` unites the end ids of every source in the
     checkpoint, `bos_id` is None where the tokenizer adds none.
     """
 
@@ -44,6 +45,8 @@ class ModelConfig(Part):
     rope: RopeConfig
     tied_embeddings: bool
     attention_bias: bool = False
+    attention_output_bias: bool = False
+    qk_norm: bool = False
     mlp_bias: bool = False
     bos_id: int | None = None
     stop_ids: tuple[int, ...] = ()
