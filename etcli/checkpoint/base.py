@@ -35,7 +35,7 @@ class Checkpoint(Protocol):
 
     @property
     def format(self) -> str:
-        """`gguf` or `safetensors`."""
+        """The name of one of `opening.FORMATS`, such as `gguf`, `safetensors`, `pytorch` or `meta`."""
 
     @property
     def config(self) -> ModelConfig:
@@ -49,6 +49,11 @@ class Checkpoint(Protocol):
     def unused(self) -> tuple[str, ...]:
         """Tensors of the file that the network does not take, by the file's own names."""
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What was assumed or left aside without being wrong: a sentence each, for `validate`, `inspect` and `export` to show."""
+        return ()
+
     def read(self, name: str) -> torch.Tensor:
         """One tensor in float32, contiguous, from the memory map.
 
@@ -57,4 +62,9 @@ class Checkpoint(Protocol):
         """
 
     def sha256(self, name: str) -> str:
-        """Hash of the tensor's stored bytes, type and shape; changes whenever `read` could return something else."""
+        """Hash of the tensor's stored bytes, type and shape; changes whenever `read` could return something else.
+
+        Raises:
+            CheckpointError: the bytes cannot be read, or they contradict the configuration: a head of its own that differs from the
+                embedding it is said to be tied to (`checkpoint.tied_head`).
+        """

@@ -116,6 +116,7 @@ class GgufCheckpoint:
     """An opened GGUF file; implements `checkpoint.base.Checkpoint`."""
 
     format = NAME
+    remarks: tuple[str, ...] = ()
 
     def __init__(
         self,

@@ -144,6 +144,7 @@ class SafetensorsCheckpoint:
     """An opened Hugging Face folder; implements `checkpoint.base.Checkpoint`."""
 
     format = NAME
+    remarks: tuple[str, ...] = ()
 
     def __init__(
         self, path: Path, config: ModelConfig, stored: Mapping[str, StoredTensor], named: Mapping[str, StoredTensor]
