@@ -79,6 +79,7 @@ def chunk_key(plan: ExportPlan, chunk: ChunkPlan, config: object, tensors: Mappi
         {
             "backend": plan.backend,
             "precision": plan.precision,
+            "cache": plan.cache,
             "first_layer": chunk.first_layer,
             "layers": chunk.layers,
             "head": chunk.head,

@@ -9,7 +9,7 @@ import pydantic
 
 from etcli.common.errors import ExitCode, Problem
 from etcli.manifests.base import FileEntry, Manifest, Part
-from etcli.manifests.bundle import Method, Shape
+from etcli.manifests.bundle import CacheKind, Method, Shape
 
 STEP_MARK = "@step "
 """A line of a worker's stdout that starts so names the step that begins."""
@@ -35,6 +35,7 @@ class ChunkWork(Part):
     head: bool
     methods: tuple[NamedShape, ...]
     backend: str
+    cache: CacheKind
     tolerance: float
 
 

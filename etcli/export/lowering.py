@@ -35,7 +35,7 @@ def lower_chunk(job: Job, work: ChunkWork, folder: Path) -> None:
     with steps.step("read"):
         checkpoint = open_checkpoint(Path(job.checkpoint))
         config = checkpoint.config
-        chunk = Chunk(config, work.first_layer, work.layers, head=work.head).eval()
+        chunk = Chunk(config, work.first_layer, work.layers, head=work.head, cache=work.cache).eval()
         load_weights(chunk, checkpoint)
         weights_bytes = sum(parameter.nbytes for parameter in chunk.parameters())
     with steps.step("eager"):
@@ -43,7 +43,7 @@ def lower_chunk(job: Job, work: ChunkWork, folder: Path) -> None:
     with steps.step("trace"):
         programs = {
             method.name: torch.export.export(
-                chunk, sample_inputs(config, work.layers, method.shape, seed=0), strict=False
+                chunk, sample_inputs(config, work.layers, method.shape, work.cache, seed=0), strict=False
             )
             for method in work.methods
         }
@@ -63,7 +63,7 @@ def _samples(chunk: Chunk, config: ModelConfig, work: ChunkWork) -> dict[str, to
     """Inputs and eager outputs of every method, as `METHOD.input.INDEX` and `METHOD.output.INDEX`."""
     found = {}
     for number, method in enumerate(work.methods):
-        inputs = sample_inputs(config, work.layers, method.shape, seed=1000 * work.index + number)
+        inputs = sample_inputs(config, work.layers, method.shape, work.cache, seed=1000 * work.index + number)
         outputs = chunk(*inputs)
         if not all(torch.isfinite(tensor).all() for tensor in outputs):
             raise ExportError(

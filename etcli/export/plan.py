@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from etcli.checkpoint.layout import EMBEDDING, HEAD, NORM, expected_shapes
 from etcli.common.errors import RecipeError, UsageError
 from etcli.export.job import NamedShape
-from etcli.manifests.bundle import Shape
+from etcli.manifests.bundle import CacheKind, Shape
 from etcli.manifests.model import ModelConfig
+from etcli.recipe.fingerprint import cache_kind
 from etcli.recipe.fit import fit_problems
 from etcli.recipe.loaded import LoadedRecipe
 
@@ -57,6 +58,7 @@ class ExportPlan:
     name: str
     backend: str
     precision: str
+    cache: CacheKind
     shapes: tuple[Shape, ...]
     chunks: tuple[ChunkPlan, ...]
     positions: int
@@ -106,6 +108,7 @@ def make_plan(loaded: LoadedRecipe, config: ModelConfig) -> ExportPlan:
         name=recipe.name,
         backend=recipe.export.backend,
         precision=recipe.export.precision,
+        cache=cache_kind(recipe),
         shapes=shapes,
         chunks=tuple(chunks),
         positions=positions,

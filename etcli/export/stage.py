@@ -200,6 +200,7 @@ class _Export:
                     head=chunk.head,
                     methods=chunk.methods,
                     backend=self.backend.name,
+                    cache=plan.cache,
                     tolerance=self.backend.precisions[plan.precision],
                 )
                 title = f"chunk {chunk.index}"

@@ -80,6 +80,11 @@ def _errors(path: Path, samples: Path, work: ChunkWork) -> dict[str, float]:
     """Largest absolute error of each method over all its outputs."""
     from executorch.runtime import Runtime
 
+    if work.cache == "ring":
+        from etcli.ops.library import attention_library
+        from etcli.ops.loading import load_into_executorch
+
+        load_into_executorch(attention_library())
     found = {}
     with safe_open(samples, framework="pt") as file:
         for method in work.methods:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from etcli.common.hashing import value_sha256
+from etcli.manifests.bundle import CacheKind
 from etcli.recipe.schema import Recipe
 
 
-def cache_kind(recipe: Recipe) -> str:
+def cache_kind(recipe: Recipe) -> CacheKind:
     """The KV cache contract that `export.cache` comes to. `auto` is `shift`."""
     return "shift" if recipe.export.cache == "auto" else recipe.export.cache
 

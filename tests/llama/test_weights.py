@@ -24,8 +24,8 @@ def test_chunks_take_every_tensor_of_the_checkpoint_once(network, options) -> No
     for first in (0, 2):
         chunk = Chunk(checkpoint.config, first, 2, head=first == 2)
         load_weights(chunk, checkpoint)
-        for name, canonical in chunk.canonical_names().items():
-            assert chunk.get_parameter(name).equal(checkpoint.weights[canonical])
+        for name, sources in chunk.sources().items():
+            assert chunk.get_parameter(name).equal(torch.cat([checkpoint.weights[source] for source in sources]))
     load_embedding(checkpoint)
     reads = sorted(checkpoint.read_names)
     expected = sorted(checkpoint.weights)
