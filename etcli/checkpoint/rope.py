@@ -9,6 +9,9 @@ from typing import Any
 from etcli.manifests.model import RopeConfig
 
 _LLAMA3 = ("low_freq_factor", "high_freq_factor")
+_FULL = "full_attention"
+_OTHER_KINDS = ("mrope_section", "short_factor", "long_factor", "attention_factor", "mscale")
+"""Parameters that change the angles or their effect and belong to no kind that is read."""
 
 
 class RopeError(ValueError):
@@ -19,60 +22,100 @@ class RopeError(ValueError):
         self.unsupported = unsupported
 
 
-def rope_from_hf(config: Mapping[str, Any]) -> RopeConfig:
+def rope_from_hf(config: Mapping[str, Any], *, by_layer_kind: bool = False) -> RopeConfig:
     """Rotary embedding of a Hugging Face `config.json`.
 
     Both spellings are read: `rope_theta` and `rope_scaling` (with `type` or `rope_type`), and `rope_parameters`, which transformers 5
-    writes. A reader that knows only the first takes the second's theta for 10000 and its scaling for none, without a word.
+    writes. A reader that knows only the first takes the second's theta for 10000 and its scaling for none, without a word. Where both are
+    there, they must say the same.
+
+    Args:
+        by_layer_kind: `rope_parameters` may hold a mapping for each kind of layer (`full_attention`), as for families that have kinds.
 
     Raises:
         RopeError: naming the key.
     """
-    old, new = config.get("rope_scaling"), config.get("rope_parameters")
-    for key, value in (("rope_scaling", old), ("rope_parameters", new)):
-        if value is not None and not isinstance(value, dict):
-            raise RopeError(f"{key} is {value!r}, not a mapping")
-    scaling: dict[str, Any] = dict(new or old or {})
-    if any(isinstance(value, dict) for value in scaling.values()):
-        raise RopeError("rope_parameters that differ by kind of layer", unsupported=True)
     for key in ("rope_interleaved", "rope_interleave"):
         if config.get(key):
             raise RopeError(f"interleaved rotary embedding ({key})", unsupported=True)
+    found = [
+        (key, _one(config, _flat(key, config[key], by_layer_kind)))
+        for key in ("rope_parameters", "rope_scaling")
+        if config.get(key)
+    ]
+    if not found:
+        return _one(config, {})
+    if any(rope != found[0][1] for _, rope in found):
+        told = " and ".join(f"{key} {_told(rope)}" for key, rope in found)
+        raise RopeError(f"{told} disagree")
+    return found[0][1]
+
+
+def _flat(key: str, value: Any, by_layer_kind: bool) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise RopeError(f"{key} is {value!r}, not a mapping")
+    nested = [kind for kind, inner in value.items() if isinstance(inner, dict)]
+    if not nested:
+        return dict(value)
+    # Layers that slide are refused by their own keys, so the parameters of the others are all that count.
+    if not by_layer_kind or _FULL not in nested or len(nested) != len(value):
+        raise RopeError(f"{key} that differ by kind of layer", unsupported=True)
+    return dict(value[_FULL])
+
+
+def _one(config: Mapping[str, Any], scaling: dict[str, Any]) -> RopeConfig:
     for place in (config, scaling):
         if place.get("partial_rotary_factor", 1.0) not in (None, 1, 1.0):
             raise RopeError(
                 f"partial rotary embedding (partial_rotary_factor {place['partial_rotary_factor']})", unsupported=True
             )
+    kinds = {str(scaling[key]) for key in ("rope_type", "type") if scaling.get(key) is not None} or {"default"}
+    unknown = sorted(kinds - {"default", "linear", "llama3"})
+    if unknown:
+        raise RopeError(f"the rope scaling {unknown[0]!r}", unsupported=True)
+    if len(kinds) > 1:
+        raise RopeError(f"the rope scaling is {' and '.join(sorted(kinds))} at once (rope_type, type)")
+    for key in _OTHER_KINDS:
+        if scaling.get(key) is not None:
+            raise RopeError(f"the rope parameter {key}", unsupported=True)
     theta = _theta(config, scaling)
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    kind = kinds.pop()
     if kind == "default":
         return RopeConfig(theta=theta)
     if kind == "linear":
         return RopeConfig(theta=theta, kind="linear", factor=_number(scaling, "factor"))
-    if kind != "llama3":
-        raise RopeError(f"the rope scaling {kind!r}", unsupported=True)
-    if "original_max_position_embeddings" not in scaling and "original_max_position_embeddings" in config:
-        scaling["original_max_position_embeddings"] = config["original_max_position_embeddings"]
     low, high = (_number(scaling, key) for key in _LLAMA3)
     if low >= high:
         raise RopeError(f"low_freq_factor {low:g} is not below high_freq_factor {high:g}")
-    original = _number(scaling, "original_max_position_embeddings")
     return RopeConfig(
         theta=theta,
         kind="llama3",
         factor=_number(scaling, "factor"),
         low_freq_factor=low,
         high_freq_factor=high,
-        original_context=int(original),
+        original_context=int(_agreed(config, scaling, "original_max_position_embeddings")),
     )
 
 
 def _theta(config: Mapping[str, Any], scaling: Mapping[str, Any]) -> float:
-    given = [place for place in (scaling, config) if place.get("rope_theta") is not None]
-    values = {_number(place, "rope_theta") for place in given}
+    # 10000 is the default of transformers' classes of every family that is read.
+    stated = any(place.get("rope_theta") is not None for place in (config, scaling))
+    return _agreed(config, scaling, "rope_theta") if stated else 10000.0
+
+
+def _agreed(config: Mapping[str, Any], scaling: Mapping[str, Any], key: str) -> float:
+    """A number that either mapping may hold; both must agree."""
+    values = {_number(place, key) for place in (scaling, config) if place.get(key) is not None}
     if len(values) > 1:
-        raise RopeError(f"rope_theta is {' and '.join(f'{value:g}' for value in sorted(values))} at once")
-    return values.pop() if values else 10000.0
+        raise RopeError(f"{key} is {' and '.join(f'{value:g}' for value in sorted(values))} at once")
+    return values.pop() if values else _number(scaling, key)
+
+
+def _told(rope: RopeConfig) -> str:
+    numbers = {"factor": rope.factor} if rope.kind != "default" else {}
+    if rope.kind == "llama3":
+        numbers |= {"low": rope.low_freq_factor, "high": rope.high_freq_factor, "original": rope.original_context}
+    return f"({', '.join([rope.kind, *(f'{name} {value:g}' for name, value in numbers.items())])})"
 
 
 def _number(place: Mapping[str, Any], key: str) -> float:

@@ -118,7 +118,7 @@ def test_linear_scaling(read: Read) -> None:
         assert right(read(LLAMA2 | {"rope_scaling": scaling})).rope == RopeConfig(theta=10000, kind="linear", factor=2)
 
 
-@pytest.mark.parametrize("kind", ["yarn", "dynamic", "longrope", "su"])
+@pytest.mark.parametrize("kind", ["yarn", "dynamic", "longrope", "su", "mrope", "proportional", "new-kind"])
 def test_other_scaling_is_refused_by_name(read: Read, kind: str) -> None:
     for key in ("rope_scaling", "rope_parameters"):
         (message,) = wrong(read(LLAMA2 | {"rope_scaling": None, key: {"rope_type": kind, "factor": 2.0}}))
@@ -134,6 +134,13 @@ def test_other_scaling_is_refused_by_name(read: Read, kind: str) -> None:
         ({"rope_scaling": {**LLAMA3_ROPE, "low_freq_factor": 4.0}}, "not below"),
         ({"rope_scaling": {"type": "linear", "factor": "2"}}, "factor is '2'"),
         ({"rope_scaling": "linear"}, "rope_scaling is 'linear'"),
+        ({"rope_scaling": {**LLAMA3_ROPE, "type": "linear"}}, "linear and llama3 at once"),
+        ({"rope_scaling": LLAMA3_ROPE, "rope_parameters": {"rope_type": "default"}}, "disagree"),
+        ({"rope_scaling": LLAMA3_ROPE, "rope_parameters": {**LLAMA3_ROPE, "factor": 8.0}}, "disagree"),
+        (
+            {"rope_scaling": LLAMA3_ROPE, "original_max_position_embeddings": 4096},
+            "original_max_position_embeddings is 4096 and 8192 at once",
+        ),
         ({"rope_theta": 10000.0, "rope_parameters": {"rope_theta": 500000.0, "rope_type": "default"}}, "at once"),
         ({"rope_theta": True}, "rope_theta is True"),
         ({"hidden_size": None}, "hidden_size is missing"),
@@ -155,7 +162,8 @@ def test_wrong_values_are_named(read: Read, change: dict[str, Any], words: str) 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"architectures": ["Qwen2ForCausalLM"]}, "Qwen2ForCausalLM"),
+        ({"architectures": ["Qwen2ForCausalLM"]}, "Qwen2ForCausalLM with the model_type llama"),
+        ({"architectures": ["MixtralForCausalLM"]}, "architecture MixtralForCausalLM"),
         ({"architectures": None, "model_type": "gemma"}, "gemma"),
         ({"architectures": [["x"]]}, "architecture ['x']"),
         ({"quantization_config": {"quant_method": "gptq"}}, "gptq"),
@@ -178,7 +186,11 @@ def test_several_faults_come_at_once(read: Read) -> None:
 
 
 def test_mistral_is_bounded_by_its_window(read: Read) -> None:
-    mistral = LLAMA2 | {"architectures": ["MistralForCausalLM"], "max_position_embeddings": 32768}
+    mistral = LLAMA2 | {
+        "architectures": ["MistralForCausalLM"],
+        "model_type": "mistral",
+        "max_position_embeddings": 32768,
+    }
     assert right(read(mistral)).context_length == 4096
     assert right(read(mistral)).num_kv_heads == 8
     assert right(read(mistral | {"sliding_window": None})).context_length == 32768
