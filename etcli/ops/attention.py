@@ -17,7 +17,9 @@ RING_ATTENTION = f"{NAMESPACE}::ring_attention"
 LAST_ROW = f"{NAMESPACE}::last_row"
 
 _library = torch.library.Library(NAMESPACE, "DEF")
-_ATTENTION_INPUTS = "Tensor query, Tensor key, Tensor value, Tensor key_cache, Tensor value_cache, Tensor rotary, Tensor pos"
+_ATTENTION_INPUTS = (
+    "Tensor query, Tensor key, Tensor value, Tensor key_cache, Tensor value_cache, Tensor rotary, Tensor pos"
+)
 _library.define(f"ring_attention({_ATTENTION_INPUTS}) -> (Tensor, Tensor, Tensor)")
 _library.define(
     f"ring_attention.out({_ATTENTION_INPUTS}, *, Tensor(a!) out, Tensor(b!) new_key_cache, Tensor(c!) new_value_cache)"
@@ -136,16 +138,15 @@ _library.impl("last_row.out", _last_row_out, "CompositeExplicitAutograd")
 @torch.library.register_fake(RING_ATTENTION, lib=_library)
 def _fake_ring_attention(
     query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
+    _key: torch.Tensor,
+    _value: torch.Tensor,
     key_cache: torch.Tensor,
     value_cache: torch.Tensor,
-    rotary: torch.Tensor,
-    pos: torch.Tensor,
+    *_places: torch.Tensor,
 ) -> Triple:
     return torch.empty_like(query), torch.empty_like(key_cache), torch.empty_like(value_cache)
 
 
 @torch.library.register_fake(LAST_ROW, lib=_library)
-def _fake_last_row(x: torch.Tensor, pos: torch.Tensor) -> torch.Tensor:
+def _fake_last_row(x: torch.Tensor, _pos: torch.Tensor) -> torch.Tensor:
     return x.new_empty(1, 1, x.shape[2])

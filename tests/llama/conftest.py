@@ -84,6 +84,7 @@ def _network(
         rope=rope_config(parameters),
         tied_embeddings=hf_config.tie_word_embeddings,
         attention_bias=hf_config.attention_bias,
+        attention_output_bias=hf_config.attention_bias,
         mlp_bias=hf_config.mlp_bias,
     )
     weights = {name: tensor for name, tensor in model.state_dict().items() if "rotary" not in name}

@@ -30,10 +30,22 @@ def inputs(config, layers: int, tokens: int, seen: int):
     return (hidden, additive_mask(tokens, CACHE, seen), rotary_input(table, seen, tokens), *caches)
 
 
+def ring_inputs(config, layers: int, tokens: int, seen: int, valid: int):
+    """The same for ring caches, `valid` tokens from position `seen`."""
+    hidden, _, rotary, *caches = inputs(config, layers, tokens, seen)
+    rotary[:, :, valid:] = 0
+    return (hidden, torch.tensor([seen, valid]), rotary, *caches)
+
+
 def lowered(chunk: Chunk, layers: int, partitioner):
     """Both methods of a chunk as one program, graph inputs and outputs unplanned."""
     methods = {
-        f"net_{tokens}t{CACHE}c_0": torch.export.export(chunk, inputs(chunk.config, layers, tokens, 0))
+        f"net_{tokens}t{CACHE}c_0": torch.export.export(
+            chunk,
+            inputs(chunk.config, layers, tokens, 0)
+            if chunk.cache == "shift"
+            else ring_inputs(chunk.config, layers, tokens, 0, tokens),
+        )
         for tokens in (PROMPT, 1)
     }
     with warnings.catch_warnings():
@@ -119,5 +131,35 @@ def test_new_caches_are_the_last_rows_of_old_and_new(network) -> None:
         assert new.shape == old.shape
         assert new[:, :, :-PROMPT].equal(old[:, :, PROMPT:])
     layer = chunk.layers[0]
-    value = layer.self_attn.v_proj(layer.input_layernorm(hidden)).view(1, PROMPT, 2, 16).transpose(1, 2)
+    value = layer.self_attn.project(layer.input_layernorm(hidden))[2].view(1, PROMPT, 2, 16).transpose(1, 2)
     assert shifted[2][:, :, -PROMPT:].equal(value), "all keys come first, then all values"
+
+
+@pytest.mark.parametrize("head", [False, True])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_ring_chunk_is_one_partition_more_than_it_has_layers_and_copies_nothing(
+    network, layers: int, head: bool
+) -> None:
+    _, checkpoint = network(attention_bias=True)
+    chunk = Chunk(checkpoint.config, 4 - layers, layers, head=head, cache="ring").eval()
+    load_weights(chunk, checkpoint)
+    plans = lowered(chunk, layers, [XnnpackPartitioner()]).executorch_program.execution_plan
+    assert len(plans) == 2
+    for plan in plans:
+        assert len(plan.delegates) == layers + 1
+        prompt = f"net_{PROMPT}t" in plan.name
+        operators = {operator.name for operator in plan.operators}
+        assert operators == {"etcli::ring_attention"} | ({"etcli::last_row"} if head and prompt else set())
+        rows = 2 if head and prompt else 0  # of the residual stream and of the last attention
+        assert len(plan.chains[0].instructions) == layers + 1 + layers + rows
+
+
+def test_query_and_key_norms_leave_the_method_whole(network) -> None:
+    _, checkpoint = network()
+    config = checkpoint.config.model_copy(update={"qk_norm": True})
+    chunk = Chunk(config, 0, 1, head=False).eval()
+    for name, parameter in chunk.named_parameters():
+        owner, _, leaf = name.rpartition(".")
+        setattr(chunk.get_submodule(owner), leaf, torch.nn.Parameter(torch.randn(parameter.shape), requires_grad=False))
+    for plan in lowered(chunk, 1, [XnnpackPartitioner()]).executorch_program.execution_plan:
+        assert len(plan.delegates) == len(plan.chains[0].instructions) == 1

@@ -8,9 +8,10 @@ import torch
 from etcli.llama.caches import clear_left_padding, empty_caches
 from etcli.llama.chunk import Chunk
 from etcli.llama.mask import additive_mask
-from etcli.llama.prefill import split_prompt
+from etcli.llama.prefill import Call, split_prompt
 from etcli.llama.rope import rope_table, rotary_input
 from etcli.llama.weights import load_embedding, load_weights
+from etcli.manifests.bundle import CacheKind
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -48,10 +49,14 @@ OPTIONS = {
 class RunnerInPython:
     """The cache contract of the native runner over eager chunks: left-padded first call, caches fed back, chunk by chunk."""
 
+    CACHE: CacheKind = "shift"
+
     def __init__(self, checkpoint, chunks: int, cache: int) -> None:
         config = checkpoint.config
         layers = config.num_layers // chunks
-        self.chunks = [Chunk(config, k * layers, layers, head=k == chunks - 1).eval() for k in range(chunks)]
+        self.chunks = [
+            Chunk(config, k * layers, layers, head=k == chunks - 1, cache=self.CACHE).eval() for k in range(chunks)
+        ]
         for chunk in self.chunks:
             load_weights(chunk, checkpoint)
         self.caches = [empty_caches(config, layers, cache) for _ in self.chunks]
@@ -78,6 +83,44 @@ class RunnerInPython:
             rows.append(self.call(ids[start : start + call.real], call.padding))
             start += call.real
         return torch.cat(rows)
+
+
+class RingRunnerInPython(RunnerInPython):
+    """The same over ring caches: calls padded on the right, logits of the last real row alone."""
+
+    CACHE = "ring"
+
+    def call(self, ids: list[int], padding: int = 0) -> torch.Tensor:
+        """Logits of the last real row, `[1, V]`."""
+        tokens = padding + len(ids)
+        hidden = self.embedding[torch.tensor(ids + [0] * padding)].unsqueeze(0)
+        rotary = torch.zeros(1, 2, tokens, self.table.shape[2])
+        rotary[:, :, : len(ids)] = rotary_input(self.table, self.seen, len(ids))
+        for index, chunk in enumerate(self.chunks):
+            hidden, *caches = chunk(hidden, torch.tensor([self.seen, len(ids)]), rotary, *self.caches[index])
+            self.caches[index] = tuple(caches)
+        self.seen += len(ids)
+        assert hidden.shape[1] == 1
+        return hidden[0]
+
+
+@torch.no_grad()
+def compare_ring(network, options, *, chunks: int, shapes: list[int], prompt: int, decode: int, cache: int) -> None:
+    """After each call, the logits of its last row."""
+    model, checkpoint = network(**options)
+    ids = torch.randint(0, checkpoint.config.vocab_size, (prompt + decode,), generator=torch.Generator().manual_seed(7))
+    expected = model(ids.unsqueeze(0)).logits[0]
+    runner = RingRunnerInPython(checkpoint, chunks, cache)
+    start = 0
+    for call in (*split_prompt(prompt, shapes), *[Call(1, 0)] * decode):
+        actual = runner.call(ids[start : start + call.real].tolist(), call.padding)
+        start += call.real
+        torch.testing.assert_close(actual[0], expected[start - 1], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_gives_the_logits_of_transformers_with_ring_caches(network, name: str) -> None:
+    compare_ring(network, OPTIONS[name], chunks=2, shapes=[8, 3, 1], prompt=21, decode=19, cache=40)
 
 
 @torch.no_grad()
