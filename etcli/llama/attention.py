@@ -112,5 +112,5 @@ ATTENTION: Mapping[CacheKind, type[Attention]] = {"shift": ShiftAttention, "ring
 def _normalised(norm: RMSNorm | None, x: torch.Tensor, heads: int) -> torch.Tensor:
     if norm is None:
         return x
-    shape = x.shape
-    return norm(x.reshape(1, shape[1], heads, -1)).reshape(shape)
+    normalised: torch.Tensor = norm(x.reshape(1, x.shape[1], heads, -1))
+    return normalised.reshape(x.shape)

@@ -9,6 +9,7 @@ compiled kernel then writes the new rows alone.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -16,7 +17,7 @@ NAMESPACE = "etcli"
 RING_ATTENTION = f"{NAMESPACE}::ring_attention"
 LAST_ROW = f"{NAMESPACE}::last_row"
 
-_library = torch.library.Library(NAMESPACE, "DEF")
+_library: Any = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call] # PyTorch leaves it so
 _ATTENTION_INPUTS = (
     "Tensor query, Tensor key, Tensor value, Tensor key_cache, Tensor value_cache, Tensor rotary, Tensor pos"
 )
@@ -129,13 +130,6 @@ def _last_row_out(x: torch.Tensor, pos: torch.Tensor, *, out: torch.Tensor) -> t
     return out.copy_(last_row(x, pos))
 
 
-_library.impl("ring_attention", ring_attention, "CompositeExplicitAutograd")
-_library.impl("ring_attention.out", _ring_attention_out, "CompositeExplicitAutograd")
-_library.impl("last_row", last_row, "CompositeExplicitAutograd")
-_library.impl("last_row.out", _last_row_out, "CompositeExplicitAutograd")
-
-
-@torch.library.register_fake(RING_ATTENTION, lib=_library)
 def _fake_ring_attention(
     query: torch.Tensor,
     _key: torch.Tensor,
@@ -147,6 +141,13 @@ def _fake_ring_attention(
     return torch.empty_like(query), torch.empty_like(key_cache), torch.empty_like(value_cache)
 
 
-@torch.library.register_fake(LAST_ROW, lib=_library)
 def _fake_last_row(x: torch.Tensor, _pos: torch.Tensor) -> torch.Tensor:
     return x.new_empty(1, 1, x.shape[2])
+
+
+_library.impl("ring_attention", ring_attention, "CompositeExplicitAutograd")
+_library.impl("ring_attention.out", _ring_attention_out, "CompositeExplicitAutograd")
+_library.impl("last_row", last_row, "CompositeExplicitAutograd")
+_library.impl("last_row.out", _last_row_out, "CompositeExplicitAutograd")
+torch.library.register_fake(RING_ATTENTION, _fake_ring_attention, lib=_library)
+torch.library.register_fake(LAST_ROW, _fake_last_row, lib=_library)
