@@ -1,0 +1,2 @@
+#define ETCLI_ATTEND attend_avx2
+#include "attend.inc"

@@ -1,0 +1,2 @@
+#define ETCLI_ATTEND attend_baseline
+#include "attend.inc"
