@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "contract.h"
+#include "embedding.h"
 #include "failure.h"
 #include "files.h"
 #include "numbers.h"
@@ -133,14 +135,36 @@ struct Reader {
   }
 };
 
+EmbeddingConfig read_embedding(Reader& in) {
+  EmbeddingConfig embedding;
+  embedding.path = in.inner_path("embedding.path");
+  const std::vector<std::string> dtypes = embedding_dtypes();
+  embedding.dtype = in.one_of("embedding.dtype", dtypes);
+  embedding.rows = in.number("embedding.rows", 1, kMostTokens);
+  embedding.cols = in.number("embedding.cols", 1, kMostSize);
+  if (std::find(dtypes.begin(), dtypes.end(), embedding.dtype) == dtypes.end()) return embedding;
+  const EmbeddingFormat& format = embedding_format(embedding.dtype);
+  if (format.is_grouped) {
+    embedding.group_size = in.number("embedding.group_size", 1, kMostSize);
+    if (embedding.group_size != 0 && embedding.cols % embedding.group_size != 0) {
+      in.problem(in.line_of("embedding.group_size"),
+                 text("'embedding.group_size' is ", embedding.group_size, ", which does not divide 'embedding.cols' of ", embedding.cols));
+    }
+  }
+  if (embedding.cols * format.bits % 8 != 0) {
+    in.problem(in.line_of("embedding.cols"), text("'embedding.cols' is ", embedding.cols, ", not even, as ", embedding.dtype, " needs"));
+  }
+  return embedding;
+}
+
 void check_agreement(Reader& in, const Config& config) {
   auto equal = [&](const char* key, int64_t value, const char* other_key, int64_t other) {
     if (value != 0 && other != 0 && value != other) {
       in.problem(in.line_of(key), text("'", key, "' is ", value, ", but '", other_key, "' is ", other));
     }
   };
-  equal("embedding.rows", config.embedding_rows, "vocab_size", config.vocab_size);
-  equal("embedding.cols", config.embedding_cols, "hidden_size", config.hidden_size);
+  equal("embedding.rows", config.embedding.rows, "vocab_size", config.vocab_size);
+  equal("embedding.cols", config.embedding.cols, "hidden_size", config.hidden_size);
   if (config.head_dim % 2 != 0) in.problem(in.line_of("head_dim"), text("'head_dim' is ", config.head_dim, ", not even"));
   if (config.rope_positions != 0 && config.rope_positions < config.cache_length) {
     in.problem(in.line_of("rope.positions"),
@@ -174,8 +198,8 @@ Config parse_config(std::string_view content, const std::string& where) {
   in.split_lines(content);
 
   in.one_of("schema_version", {"1"});
-  in.one_of("cache", {"shift"});
   Config config;
+  config.cache = in.one_of("cache", contract_names());
   config.name = in.word("name");
   config.hidden_size = in.number("hidden_size", 1, kMostSize);
   config.head_dim = in.number("head_dim", 2, kMostSize);
@@ -186,10 +210,7 @@ Config parse_config(std::string_view content, const std::string& where) {
   config.prompt_tokens = in.numbers("prompt_tokens", 2, kMostTokens);
   config.stop_ids = in.numbers("stop_ids", 0, kMostTokens);
   config.pad_id = in.number("pad_id", 0, kMostTokens);
-  config.embedding_path = in.inner_path("embedding.path");
-  config.embedding_is_half = in.one_of("embedding.dtype", {"float32", "float16"}) == "float16";
-  config.embedding_rows = in.number("embedding.rows", 1, kMostTokens);
-  config.embedding_cols = in.number("embedding.cols", 1, kMostSize);
+  config.embedding = read_embedding(in);
   config.rope_path = in.inner_path("rope.path");
   config.rope_positions = in.number("rope.positions", 1, kMostTokens);
   if (config.prompt_tokens.empty() && in.entries.count("prompt_tokens") && in.entries["prompt_tokens"].value.empty()) {
@@ -229,7 +250,7 @@ Config read_config(const std::string& path) {
   Config config = parse_config(content, path);
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash + 1);
-  config.embedding_path.insert(0, folder);
+  config.embedding.path.insert(0, folder);
   config.rope_path.insert(0, folder);
   for (ChunkConfig& chunk : config.chunks) {
     for (auto& [tokens, method] : chunk.methods) method.path.insert(0, folder);

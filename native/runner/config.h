@@ -19,8 +19,17 @@ struct ChunkConfig {
   std::map<int64_t, MethodFile> methods;  // by tokens a call: every prompt shape, and 1
 };
 
+struct EmbeddingConfig {
+  std::string path;
+  std::string dtype;       // one of embedding_dtypes()
+  int64_t group_size = 0;  // columns that share a scale; 0 for a dtype without scales
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+
 struct Config {
   std::string name;
+  std::string cache;  // the kind: one of contract_names()
   int64_t hidden_size = 0;
   int64_t head_dim = 0;
   int64_t num_kv_heads = 0;
@@ -30,10 +39,7 @@ struct Config {
   std::vector<int64_t> prompt_tokens;  // the T of each prompt shape, largest first
   std::vector<int64_t> stop_ids;
   int64_t pad_id = 0;
-  std::string embedding_path;
-  bool embedding_is_half = false;  // float16 rather than float32
-  int64_t embedding_rows = 0;
-  int64_t embedding_cols = 0;
+  EmbeddingConfig embedding;
   std::string rope_path;
   int64_t rope_positions = 0;
   std::vector<ChunkConfig> chunks;

@@ -42,7 +42,7 @@ static std::string choose_method(const Program& program, const Flags& flags) {
 
 template <class T>
 static void fill(Buffer& buffer, T value) {
-  for (size_t at = 0; at + sizeof(T) <= buffer.bytes; at += sizeof(T)) std::memcpy(buffer.memory.get() + at, &value, sizeof(T));
+  for (size_t at = 0; at + sizeof(T) <= buffer.bytes; at += sizeof(T)) std::memcpy(buffer.data() + at, &value, sizeof(T));
 }
 
 static void fill_with_ones(Buffer& buffer, ScalarType dtype, const std::string& label) {
@@ -87,7 +87,7 @@ static std::vector<Buffer> make_inputs(const Method& method, const std::vector<s
       throw tensor_failure(text(files[next - 1], " has ", file.size, " bytes, ", label, " is ", dtype_name(input.dtype), " ",
                                 shape_text(input.sizes), ", ", input.bytes, " bytes"));
     }
-    if (file.size > 0) std::memcpy(buffers[i].memory.get(), file.data, file.size);
+    if (file.size > 0) std::memcpy(buffers[i].data(), file.data, file.size);
   }
   return buffers;
 }
@@ -160,7 +160,8 @@ static void work(const Flags& flags) {
   const int64_t threads = set_threads(wanted_threads);
   share_packed_weights();
   const auto program = std::make_shared<const Program>(flags.get("--model"));
-  Method method(program, choose_method(*program, flags));
+  ScratchAllocator scratch;
+  Method method(program, choose_method(*program, flags), scratch);
   std::vector<Buffer> inputs = make_inputs(method, flags.all("--input"));
   const double load_seconds = now() - start;
   emit(event("loaded")
@@ -177,7 +178,7 @@ static void work(const Flags& flags) {
     // Before every run, because the memory of a planned input may be reused once the program has read it.
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (method.inputs[i].is_tensor) {
-        method.set_input(i, inputs[i].memory.get());
+        method.set_input(i, inputs[i].data());
       } else {
         method.keep_input(i);
       }
@@ -187,7 +188,7 @@ static void work(const Flags& flags) {
       const auto& value = method.method->get_output(i);
       if (!value.isTensor() || value.toTensor().const_data_ptr() != nullptr) continue;
       outputs[i] = Buffer(method.outputs[i].bytes);
-      method.set_output(i, outputs[i].memory.get(), outputs[i].bytes);
+      method.set_output(i, outputs[i].data(), outputs[i].bytes);
     }
     const double begin = now();
     method.execute();

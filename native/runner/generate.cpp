@@ -56,8 +56,9 @@ GenerateStats generate(Model& model, const std::vector<int64_t>& prompt, const G
   std::vector<int64_t> shapes = model.config.prompt_tokens;
   shapes.push_back(1);  // the decode methods take prompts too
   for (const Call& call : split_prompt(stats.prompt_tokens, shapes)) {
-    logits = model.forward(next, call.tokens, call.padding);
-    next += call.tokens - call.padding;
+    const int64_t real = call.tokens - call.padding;
+    logits = model.forward(next, call.tokens, real);
+    next += real;
     ++stats.prefill_calls;
   }
   int64_t token = best_token(model, logits);
@@ -82,7 +83,7 @@ GenerateStats generate(Model& model, const std::vector<int64_t>& prompt, const G
       break;
     }
     const double step = now();
-    token = best_token(model, model.forward(&token, 1, 0));
+    token = best_token(model, model.forward(&token, 1, 1));
     stats.decode_seconds += now() - step;
     ++stats.decode_steps;
   }

@@ -1,10 +1,6 @@
 #include "inputs.h"
 
-#include <executorch/runtime/core/exec_aten/exec_aten.h>
-
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
 namespace etcli {
 
@@ -18,15 +14,13 @@ void fill_mask(float* mask, int64_t tokens, int64_t cache, int64_t seen, int64_t
   }
 }
 
-void fill_rotary(float* rotary, const float* table, int64_t head_dim, int64_t tokens, int64_t seen, int64_t padding) {
-  float* cos = rotary;
-  float* sin = rotary + tokens * head_dim;
-  std::fill(cos, cos + padding * head_dim, 0.0f);
-  std::fill(sin, sin + padding * head_dim, 0.0f);
-  for (int64_t i = padding; i < tokens; ++i) {
-    const float* position = table + (seen + i - padding) * 2 * head_dim;
-    std::copy(position, position + head_dim, cos + i * head_dim);
-    std::copy(position + head_dim, position + 2 * head_dim, sin + i * head_dim);
+void fill_rotary(float* rotary, const float* table, int64_t head_dim, int64_t rows, int64_t first_row, int64_t tokens, int64_t seen) {
+  for (int plane = 0; plane < 2; ++plane) {
+    float* out = rotary + plane * rows * head_dim;
+    const float* position = table + (2 * seen + plane) * head_dim;
+    out = std::fill_n(out, first_row * head_dim, 0.0f);
+    for (int64_t i = 0; i < tokens; ++i, position += 2 * head_dim) out = std::copy(position, position + head_dim, out);
+    std::fill_n(out, (rows - first_row - tokens) * head_dim, 0.0f);
   }
 }
 
@@ -38,24 +32,24 @@ void clear_left_padding(float* cache, int64_t heads, int64_t length, int64_t hea
 }
 
 int64_t argmax(const float* values, int64_t count) {
-  int64_t best = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    if (std::isnan(values[i])) return -1;
-    if (values[i] > values[best]) best = i;
+  // A large vocabulary is scanned for every token, so the largest value is sought in lanes that the compiler makes vectors of.
+  constexpr int64_t kLanes = 16;
+  float most[kLanes];
+  int is_wrong[kLanes] = {};
+  std::fill_n(most, kLanes, values[0]);
+  for (int64_t i = 0; i + kLanes <= count; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      const float value = values[i + lane];
+      is_wrong[lane] |= value != value;
+      most[lane] = value > most[lane] ? value : most[lane];
+    }
   }
-  return best;
-}
-
-void copy_row(float* out, const unsigned char* row, bool is_half, int64_t count) {
-  if (!is_half) {
-    std::memcpy(out, row, static_cast<size_t>(count) * sizeof(float));
-    return;
+  for (int64_t i = count - count % kLanes; i < count; ++i) {
+    is_wrong[0] |= values[i] != values[i];
+    most[0] = std::max(most[0], values[i]);
   }
-  for (int64_t i = 0; i < count; ++i) {
-    executorch::aten::Half value;
-    std::memcpy(&value, row + i * 2, 2);
-    out[i] = static_cast<float>(value);
-  }
+  if (std::any_of(is_wrong, is_wrong + kLanes, [](int flag) { return flag != 0; })) return -1;
+  return std::find(values, values + count, *std::max_element(most, most + kLanes)) - values;
 }
 
 }  // namespace etcli

@@ -3,6 +3,7 @@
 #include "failure.h"
 #include "files.h"
 #include "generate.h"
+#include "huge_pages.h"
 #include "json.h"
 #include "main.h"
 #include "model.h"
@@ -16,6 +17,7 @@ static const std::vector<Flag> kFlags = {
     {"--prompt-ids-file", "FILE", "the same, separated by white space or commas"},
     {"--max-new-tokens", "N", "upper bound, a stop id counts (default 64)"},
     {"--threads", "N", "threads of the CPU backends (default: the runtime's choice)"},
+    {"--no-huge-pages", nullptr, "leave loaded weights in pages of the usual size"},
     {"--ignore-stop-ids", nullptr, "go on to the bound, for benchmarks"},
     {"--check", nullptr, "load and check everything, run nothing"},
     {"--verbose", nullptr, "the runtime's informational messages on stderr too"},
@@ -73,12 +75,15 @@ static void work(const Flags& flags) {
   const int64_t threads = set_threads(wanted_threads);
   share_packed_weights();
   Model model(std::move(config));
+  const int64_t huge_bytes = flags.has("--no-huge-pages") ? huge_page_bytes() : use_huge_pages();
   const double load_seconds = now() - start;
   emit(event("loaded")
            .put("load_s", load_seconds)
            .put("chunks", static_cast<int64_t>(model.chunks.size()))
            .put("threads", threads)
-           .put("memory_bytes", resident_bytes()));
+           .put("memory_bytes", resident_bytes())
+           .put("cache", model.config.cache)
+           .put("huge_page_bytes", huge_bytes));
   if (only_check) return;
 
   const GenerateStats stats = generate(

@@ -4,11 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
+
+#include <executorch/runtime/core/memory_allocator.h>
 
 namespace etcli {
 
 // Zeroed memory, aligned for vector instructions, with room behind it: XNNPACK's kernels may read up to XNN_EXTRA_BYTES past the end of
-// an input (16 on CPUs, 128 on some accelerators). Throws std::bad_alloc.
+// an input (16 on CPUs, 128 on some accelerators). Large ones take no memory before they are written to. Throws std::bad_alloc.
 struct Buffer {
   static constexpr size_t kAlignment = 64;
   static constexpr size_t kExtra = 128;
@@ -16,17 +19,42 @@ struct Buffer {
   Buffer() = default;
   explicit Buffer(size_t bytes);
 
-  float* floats() const { return reinterpret_cast<float*>(memory.get()); }
+  unsigned char* data() const { return start; }
+  float* floats() const { return reinterpret_cast<float*>(start); }
 
   struct Free {
-    void operator()(unsigned char* pointer) const;
+    void operator()(void* pointer) const;
   };
-  std::unique_ptr<unsigned char, Free> memory;
+  std::unique_ptr<void, Free> memory;
+  unsigned char* start = nullptr;  // in `memory`
   size_t bytes = 0;
+};
+
+// Memory that kernels ask for while they run (ExecuTorch's temporary allocator): each kernel's is taken back when it ends. It stays with
+// the process for the next one, because a system that has to map and zero the same pages for every layer of every call costs more than
+// they do. Not for several threads at once, as the runtime has it.
+struct ScratchAllocator : executorch::runtime::MemoryAllocator {
+  ScratchAllocator() : MemoryAllocator(0, nullptr) {}
+
+  // Null where the system has no more, as the interface wants.
+  void* allocate(size_t size, size_t alignment = kDefaultAlignment) override;
+  void reset() override;
+
+  struct Free {
+    void operator()(void* pointer) const;
+  };
+  struct Block {
+    std::unique_ptr<void, Free> memory;
+    size_t bytes = 0;
+  };
+  std::vector<Block> blocks;  // the last is the one in use; reset() leaves one that would have held them all
+  size_t used = 0;            // of the last block
 };
 
 // Bytes resident now, and at most so far. 0 where the system does not say.
 int64_t resident_bytes();
 int64_t peak_resident_bytes();
+// Of the resident bytes, those in huge pages that no file backs. 0 where the system does not say.
+int64_t huge_page_bytes();
 
 }  // namespace etcli

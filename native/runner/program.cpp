@@ -129,7 +129,8 @@ MethodMeta Program::meta(const std::string& method) const {
   return meta.get();
 }
 
-Method::Method(std::shared_ptr<const Program> from, const std::string& method_name) : program(std::move(from)), name(method_name) {
+Method::Method(std::shared_ptr<const Program> from, const std::string& method_name, ScratchAllocator& scratch)
+    : program(std::move(from)), name(method_name) {
   const MethodMeta meta = program->meta(name);
   inputs = input_facts(meta);
   outputs = output_facts(meta);
@@ -137,11 +138,11 @@ Method::Method(std::shared_ptr<const Program> from, const std::string& method_na
     const auto size = meta.memory_planned_buffer_size(i);
     if (!size.ok() || size.get() < 0) throw load_failure(text(where(), ": no size for planned buffer ", i));
     planned.emplace_back(static_cast<size_t>(size.get()));
-    planned_spans.emplace_back(planned.back().memory.get(), planned.back().bytes);
+    planned_spans.emplace_back(planned.back().data(), planned.back().bytes);
   }
   const executorch::runtime::Span<executorch::runtime::Span<uint8_t>> spans(planned_spans.data(), planned_spans.size());
   planned_allocator = std::make_unique<executorch::runtime::HierarchicalAllocator>(spans);
-  manager = std::make_unique<executorch::runtime::MemoryManager>(&method_allocator, planned_allocator.get(), &temp_allocator);
+  manager = std::make_unique<executorch::runtime::MemoryManager>(&method_allocator, planned_allocator.get(), &scratch);
   auto loaded = program->program->load_method(name.c_str(), manager.get());
   if (!loaded.ok()) {
     const std::string message = text("cannot load ", where(), ": ", explain(loaded.error()));

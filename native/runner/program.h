@@ -54,8 +54,9 @@ std::vector<TensorFacts> output_facts(const executorch::runtime::MethodMeta& met
 
 // A method ready to run, with the memory that it plans. Not movable: the runtime keeps pointers into it.
 struct Method {
+  // `scratch` is what its kernels compute in: of one method at a time, so all of a process can share it. It outlives the method.
   // Throws Failure "runner.method" or "runner.load".
-  Method(std::shared_ptr<const Program> program, const std::string& name);
+  Method(std::shared_ptr<const Program> program, const std::string& name, ScratchAllocator& scratch);
   Method(const Method&) = delete;
   Method& operator=(const Method&) = delete;
 
@@ -76,7 +77,7 @@ struct Method {
   std::vector<Buffer> planned;
   std::vector<executorch::runtime::Span<uint8_t>> planned_spans;
   std::unique_ptr<executorch::runtime::HierarchicalAllocator> planned_allocator;
-  executorch::extension::MallocMemoryAllocator method_allocator, temp_allocator;
+  executorch::extension::MallocMemoryAllocator method_allocator;
   std::unique_ptr<executorch::runtime::MemoryManager> manager;
   std::optional<executorch::runtime::Method> method;
 };

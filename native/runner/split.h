@@ -8,7 +8,7 @@ namespace etcli {
 
 struct Call {
   int64_t tokens;   // rows of the call, a method's T
-  int64_t padding;  // how many of them, at the start, are padding
+  int64_t padding;  // how many of them are padding; the contract says on which side
 };
 
 // What a call costs on top of its rows, in rows: every call reads all weights, which on a phone's CPU takes about as long as computing

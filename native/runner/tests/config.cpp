@@ -69,8 +69,10 @@ TEST_CASE("a whole configuration is read") {
   CHECK(config.prompt_tokens == std::vector<int64_t>{8, 4});
   CHECK(config.stop_ids == std::vector<int64_t>{2, 5});
   CHECK(config.pad_id == 0);
-  CHECK(config.embedding_path == "embedding_float32.bin");
-  CHECK_FALSE(config.embedding_is_half);
+  CHECK(config.cache == "shift");
+  CHECK(config.embedding.path == "embedding_float32.bin");
+  CHECK(config.embedding.dtype == "float32");
+  CHECK(config.embedding.group_size == 0);
   CHECK(config.rope_positions == 32);
   REQUIRE(config.chunks.size() == 2);
   CHECK(config.chunks[0].layers == 2);
@@ -85,7 +87,21 @@ TEST_CASE("stop ids may be empty, the last line may lack its end, a name may hol
   text.pop_back();
   CHECK(parse_config(text, "c").chunks[1].methods.at(1).name == "tiny_1t32c_1");
   CHECK(parse_config(with("name=tiny\n", "name=a=b\n"), "c").name == "a=b");
-  CHECK(parse_config(with("embedding.dtype=float32", "embedding.dtype=float16"), "c").embedding_is_half);
+  CHECK(parse_config(with("embedding.dtype=float32", "embedding.dtype=float16"), "c").embedding.dtype == "float16");
+  CHECK(parse_config(with("cache=shift", "cache=ring"), "c").cache == "ring");
+}
+
+TEST_CASE("a quantised embedding has groups") {
+  for (const char* dtype : {"int8", "int4"}) {
+    const std::string lines = std::string("embedding.dtype=") + dtype + "\nembedding.group_size=32";
+    const Config config = parse_config(with("embedding.dtype=float32", lines), "c");
+    CHECK(config.embedding.dtype == dtype);
+    CHECK(config.embedding.group_size == 32);
+  }
+  std::string odd = with("embedding.dtype=float32", "embedding.dtype=int4\nembedding.group_size=1");
+  odd.replace(odd.find("embedding.cols=64"), 17, "embedding.cols=63");
+  odd.replace(odd.find("hidden_size=64"), 14, "hidden_size=63");
+  CHECK(contains(failure_of([&] { parse_config(odd, "c"); }).what(), "'embedding.cols' is 63, not even, as int4 needs"));
 }
 
 TEST_CASE("what is wrong is named with its line") {
@@ -97,7 +113,7 @@ TEST_CASE("what is wrong is named with its line") {
   const Case cases[] = {
       {"schema_version=1", "schema_version=2", "c:1: 'schema_version' is '2', this runner knows 1"},
       {"schema_version=1\n", "", "c: 'schema_version' is missing"},
-      {"cache=shift", "cache=ring", "c:5: 'cache' is 'ring', this runner knows shift"},
+      {"cache=shift", "cache=paged", "c:5: 'cache' is 'paged', this runner knows shift or ring"},
       {"name=tiny\n", "name=\n", "c:4: 'name' is empty"},
       {"name=tiny\n", "name=tiny\nname=tiny\n", "c:5: 'name' is given again, first in line 4"},
       {"name=tiny\n", "name=tiny\ncolour=red\n", "c:5: unknown key 'colour'"},
@@ -126,7 +142,13 @@ TEST_CASE("what is wrong is named with its line") {
       {"prompt_tokens=8,4", "prompt_tokens=8", "unknown key 'chunk.0.method.4.name'"},
       {"stop_ids=2,5", "stop_ids=2,160", "stop id 160 is not below the vocab_size of 160"},
       {"pad_id=0", "pad_id=160", "pad id 160 is not below the vocab_size of 160"},
-      {"embedding.dtype=float32", "embedding.dtype=int8", "'embedding.dtype' is 'int8', this runner knows float32 or float16"},
+      {"embedding.dtype=float32", "embedding.dtype=int2", "'embedding.dtype' is 'int2', this runner knows float32 or float16 or int8 or int4"},
+      {"embedding.dtype=float32", "embedding.dtype=int8", "'embedding.group_size' is missing"},
+      {"embedding.dtype=float32", "embedding.dtype=float32\nembedding.group_size=32", "c:17: unknown key 'embedding.group_size'"},
+      {"embedding.dtype=float32", "embedding.dtype=int8\nembedding.group_size=0", "c:17: 'embedding.group_size' is '0', not a whole number"},
+      {"embedding.dtype=float32", "embedding.dtype=int8\nembedding.group_size=24",
+       "c:17: 'embedding.group_size' is 24, which does not divide 'embedding.cols' of 64"},
+      {"embedding.dtype=float32", "embedding.dtype=int8\nembedding.group_size=128", "which does not divide"},
       {"rope_float32.bin", "/etc/passwd", "'rope.path' is '/etc/passwd', not a path inside the bundle"},
       {"rope_float32.bin", "a/../../x", "'rope.path' is 'a/../../x', not a path inside the bundle"},
       {"rope.path=rope_float32.bin", "rope.path=", "'rope.path' is '', not a path inside the bundle"},

@@ -1,31 +1,13 @@
 #include "files.h"
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 
 #include "failing.h"
+#include "temporary.h"
 
 using namespace etcli;
-
-namespace {
-
-struct TemporaryFolder {
-  TemporaryFolder() {
-    char pattern[] = "/tmp/etcli-files-XXXXXX";
-    REQUIRE(::mkdtemp(pattern) != nullptr);
-    path = pattern;
-  }
-  ~TemporaryFolder() {
-    for (const char* name : {"/a", "/empty"}) ::unlink((path + name).c_str());
-    ::rmdir(path.c_str());
-  }
-  std::string path;
-};
-
-}  // namespace
 
 TEST_CASE("what is written is read and mapped back") {
   const TemporaryFolder folder;

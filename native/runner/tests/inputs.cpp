@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "memory.h"
-
 using namespace etcli;
 
 // Rows of a mask as text: '.' open, 'x' closed.
@@ -52,10 +50,14 @@ TEST_CASE("rotary rows are those of the positions, padding is zero") {
     }
   }
   std::vector<float> rotary(12, 7.0f);
-  fill_rotary(rotary.data(), table.data(), dim, 3, 3, 0);
+  fill_rotary(rotary.data(), table.data(), dim, 3, 0, 3, 3);
   CHECK(rotary == std::vector<float>{300, 301, 400, 401, 500, 501, 310, 311, 410, 411, 510, 511});
-  fill_rotary(rotary.data(), table.data(), dim, 3, 0, 2);
+  fill_rotary(rotary.data(), table.data(), dim, 3, 2, 1, 0);
   CHECK(rotary == std::vector<float>{0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 10, 11});
+  fill_rotary(rotary.data(), table.data(), dim, 3, 0, 2, 4);
+  CHECK(rotary == std::vector<float>{400, 401, 500, 501, 0, 0, 410, 411, 510, 511, 0, 0});
+  fill_rotary(rotary.data(), table.data(), dim, 3, 1, 1, 5);
+  CHECK(rotary == std::vector<float>{0, 0, 500, 501, 0, 0, 0, 0, 510, 511, 0, 0});
 }
 
 TEST_CASE("only the rows of padding are cleared, in every head") {
@@ -80,16 +82,16 @@ TEST_CASE("argmax takes the lowest index and tells of NaN") {
   CHECK(argmax(last, 2) == -1);
 }
 
-TEST_CASE("rows are copied from unaligned float32 and float16") {
-  alignas(8) unsigned char bytes[16] = {0, 0x00, 0x3C, 0x00, 0xC0, 0x01, 0x00, 0x00, 0x7C};  // float16 at 1: 1, -2, 2^-24, infinity
-  float out[4] = {};
-  copy_row(out, bytes + 1, true, 4);
-  CHECK(out[0] == 1.0f);
-  CHECK(out[1] == -2.0f);
-  CHECK(out[2] == 0x1p-24f);
-  CHECK(out[3] == std::numeric_limits<float>::infinity());
-  const unsigned char floats[9] = {0, 0x00, 0x00, 0x80, 0x3F, 0x00, 0x00, 0x20, 0xC1};  // float32 at 1: 1, -10
-  copy_row(out, floats + 1, false, 2);
-  CHECK(out[0] == 1.0f);
-  CHECK(out[1] == -10.0f);
+TEST_CASE("argmax finds its value at every place of every length") {
+  for (size_t count = 1; count <= 67; ++count) {
+    for (size_t at = 0; at < count; ++at) {
+      std::vector<float> values(count, -2.0f);
+      values[at] = -1.0f;
+      REQUIRE(argmax(values.data(), static_cast<int64_t>(count)) == static_cast<int64_t>(at));
+      values.back() = -1.0f;  // an equal one behind it
+      REQUIRE(argmax(values.data(), static_cast<int64_t>(count)) == static_cast<int64_t>(at));
+      values[at] = std::numeric_limits<float>::quiet_NaN();
+      REQUIRE(argmax(values.data(), static_cast<int64_t>(count)) == -1);
+    }
+  }
 }
