@@ -26,6 +26,7 @@ def runner_config(manifest: BundleManifest) -> str:
         "embedding.dtype": embedding.dtype,
         "embedding.rows": embedding.rows,
         "embedding.cols": embedding.cols,
+        **({} if embedding.group_size is None else {"embedding.group_size": embedding.group_size}),
         "rope.path": rope.path,
         "rope.positions": rope.positions,
         "chunks": len(manifest.chunks),

@@ -58,11 +58,26 @@ class Chunk(Part):
 
 
 class Embedding(FileEntry):
-    """Raw row-major `[rows, cols]` token embedding, little-endian, no header."""
+    """Raw row-major `[rows, cols]` token embedding, little-endian, no header.
 
-    dtype: Literal["float32", "float16"]
+    float32 and float16 rows are numbers. An int8 or int4 row is `cols / group_size` float32 scales, then the codes: a signed byte each, or
+    two in a byte with the even column in the low half, stored plus 8. A value is its code times the scale of its group.
+    """
+
+    dtype: Literal["float32", "float16", "int8", "int4"]
     rows: int
     cols: int
+    group_size: int | None = pydantic.Field(
+        default=None, gt=0, description="columns that share a scale, for int8 and int4 alone"
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _groups_go_with_codes(self) -> Embedding:
+        if (self.group_size is not None) != (self.dtype in ("int8", "int4")):
+            raise ValueError(f"an embedding of {self.dtype} with group_size {self.group_size}")
+        if self.group_size is not None and self.cols % self.group_size:
+            raise ValueError(f"group_size {self.group_size} does not divide {self.cols} columns")
+        return self
 
 
 class RopeTable(FileEntry):
