@@ -26,6 +26,18 @@ class TensorInfo:
     nbytes: int
 
 
+class RowsOfWhole:
+    """`read_rows` for formats that can only read a tensor as a whole."""
+
+    def read(self, name: str) -> torch.Tensor:
+        """See `Checkpoint.read`."""
+        raise NotImplementedError
+
+    def read_rows(self, name: str, start: int, stop: int) -> torch.Tensor:
+        """See `Checkpoint.read_rows`; takes the memory of the whole tensor."""
+        return self.read(name)[start:stop].clone()
+
+
 class Checkpoint(Protocol):
     """An opened checkpoint. Opening reads headers alone; it has been checked against its own configuration."""
 
@@ -59,6 +71,13 @@ class Checkpoint(Protocol):
 
         Raises:
             CheckpointError: no such tensor, or its bytes cannot be read.
+        """
+
+    def read_rows(self, name: str, start: int, stop: int) -> torch.Tensor:
+        """Rows `start .. stop - 1` (along the first axis) of one tensor as `read` gives them, without memory for the others where the format allows.
+
+        Raises:
+            CheckpointError: as `read`.
         """
 
     def sha256(self, name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import gguf.constants
 import numpy as np
 import pydantic
 
+from etcli.checkpoint.families import GGUF_FAMILIES, Family
 from etcli.checkpoint.layout import HEAD
 from etcli.checkpoint.rope import llama3_divisors
 from etcli.common.errors import CheckpointError, Problems
@@ -26,6 +28,13 @@ _NEUTRAL = {
     "use_parallel_residual": (False, "parallel residuals"),
     "attention.clamp_kqv": (0.0, "clamped attention"),
     "attention.causal": (True, "attention that is not causal"),
+    "attention.scale": (0.0, "an attention scale of its own"),
+    "attention.sliding_window_pattern": (0, "layers that slide and layers that do not"),
+    "attn_logit_softcapping": (0.0, "capped attention scores"),
+    "final_logit_softcapping": (0.0, "capped logits"),
+    "pooling_type": (0, "a pooled output, as models that embed texts have"),
+    "rope.dimension_sections": ([], "multimodal rotary embedding"),
+    "rope.scaling.attn_factor": (1.0, "rotary embedding that scales attention"),
 }
 
 
@@ -43,12 +52,14 @@ def read_config(header: GgufHeader, names: Mapping[str, GgufTensor], problems: P
 
 def _config(keys: _Keys, names: Mapping[str, GgufTensor]) -> ModelConfig | None:
     header = keys.header
-    if not keys.supported():
+    family = keys.family()
+    if family is None:
         return None
     hidden, heads = keys.positive("embedding_length"), keys.positive("attention.head_count")
     head_dim = keys.positive("attention.key_length", hidden // heads if hidden and heads else 0)
     context, window = keys.positive("context_length"), keys.get("attention.sliding_window")
-    window = window if isinstance(window, int) and window > 0 else None
+    # llama.cpp reads no window for families whose layers slide by keys that GGUF does not keep.
+    window = window if isinstance(window, int) and window > 0 and family.sliding is None else None
     if window is not None:
         # Up to the window's length, sliding attention is full attention. Longer caches are refused where a recipe asks for them.
         context = min(context, window)
@@ -72,12 +83,13 @@ def _config(keys: _Keys, names: Mapping[str, GgufTensor]) -> ModelConfig | None:
         return None
     try:
         return ModelConfig(
-            architecture="LlamaForCausalLM",
+            architecture=family.architecture,
             rope=rope,
             tied_embeddings=HEAD not in names,
-            attention_bias=any(name.endswith(".self_attn.q_proj.bias") for name in names),
-            attention_output_bias=any(name.endswith(".self_attn.o_proj.bias") for name in names),
-            mlp_bias=any(name.endswith(".mlp.gate_proj.bias") for name in names),
+            attention_bias=bool(family.qkv_bias) or _any(names, r"self_attn\.[qkv]_proj\.bias"),
+            attention_output_bias=_any(names, r"self_attn\.o_proj\.bias"),
+            qk_norm=family.qk_norm,
+            mlp_bias=_any(names, r"mlp\.\w+\.bias"),
             bos_id=added_bos_id(header.metadata),
             stop_ids=stop_ids(header.metadata),
             **values,
@@ -88,35 +100,35 @@ def _config(keys: _Keys, names: Mapping[str, GgufTensor]) -> ModelConfig | None:
         return None
 
 
+def _any(names: Mapping[str, GgufTensor], pattern: str) -> bool:
+    return any(re.fullmatch(rf"model\.layers\.\d+\.{pattern}", name) for name in names)
+
+
 class _Keys:
-    """The file's keys by their name after `llama.`; collects what is wrong with them."""
+    """The file's keys by their name after the architecture's (`llama.`); collects what is wrong with them."""
 
     def __init__(self, header: GgufHeader, problems: Problems) -> None:
         self.header, self.problems = header, problems
+        self.prefix = header.metadata.get("general.architecture")
 
-    def supported(self) -> bool:
-        architecture = self.header.metadata.get("general.architecture")
-        if architecture != "llama":
-            self.refuse(f"the architecture {architecture}" if architecture else "no architecture")
-            return False
-        if self.header.metadata.get("split.count", 1) not in (0, 1):
-            self.problems.add(
-                CheckpointError.problem(
-                    f"{self.header.path.name} is one of {self.header.metadata['split.count']} parts of a model",
-                    code="checkpoint.split",
-                    hint="Merge them with: llama-gguf-split --merge FIRST_PART OUTPUT, and name the output.",
-                    file=self.header.path,
-                )
-            )
-            return False
+    def family(self) -> Family | None:
+        """The family that the file names; None, with the problem noted, for any other."""
+        kind = self.header.metadata.get("general.type", "model")
+        if kind != "model":
+            self.refuse(f"no model but {'a LoRA adapter' if kind == 'adapter' else kind} (general.type)")
+            return None
+        found = GGUF_FAMILIES.get(self.prefix) if isinstance(self.prefix, str) else None
+        if found is None:
+            self.refuse(f"the architecture {self.prefix}" if self.prefix else "no architecture")
+            return None
         for key, (neutral, what) in _NEUTRAL.items():
             value = self.get(key)
             if value is not None and value != neutral:
                 self.refuse(f"{what} ({key} {value})")
-        return True
+        return found.family
 
     def get(self, key: str) -> Any:
-        return self.header.metadata.get(f"llama.{key}")
+        return self.header.metadata.get(f"{self.prefix}.{key}")
 
     def positive(self, key: str, default: int = 0) -> int:
         """A positive whole number; 0, with the problem noted, where there is none. A value a layer is one if all are equal."""
@@ -130,11 +142,11 @@ class _Keys:
         if isinstance(value, list):
             self.refuse(f"{key} that differs from layer to layer")
         elif value is not None:
-            self.wrong(f"llama.{key} is {value!r}, not a positive whole number")
+            self.wrong(f"{self.prefix}.{key} is {value!r}, not a positive whole number")
         elif key not in ("attention.key_length", "vocab_size", "attention.head_count_kv"):
-            self.wrong(f"llama.{key} is missing")
+            self.wrong(f"{self.prefix}.{key} is missing")
         elif key == "vocab_size":
-            self.wrong("there is neither llama.vocab_size nor a list of tokens")
+            self.wrong(f"there is neither {self.prefix}.vocab_size nor a list of tokens")
         return 0
 
     def number(self, key: str, default: float | None = None) -> float:
@@ -143,7 +155,7 @@ class _Keys:
             return default
         if isinstance(value, (int, float)) and math.isfinite(value) and value > 0:
             return float(value)
-        self.wrong(f"llama.{key} is {'missing' if value is None else repr(value)}")
+        self.wrong(f"{self.prefix}.{key} is {'missing' if value is None else repr(value)}")
         return 1.0
 
     def refuse(self, what: str) -> None:
@@ -151,7 +163,7 @@ class _Keys:
             CheckpointError.problem(
                 f"{self.header.path.name} has {what}, which is not supported",
                 code="checkpoint.unsupported",
-                hint="Supported are dense Llama models (architecture llama) with default, linear or llama3 rope scaling.",
+                hint=f"Supported are dense models of the architectures {', '.join(GGUF_FAMILIES)}, with default, linear or llama3 rope scaling.",
                 file=self.header.path,
             )
         )
@@ -174,9 +186,13 @@ def _shortest(value: float) -> float:
 
 def _rope(keys: _Keys, head_dim: int) -> RopeConfig | None:
     theta = _shortest(keys.number("rope.freq_base", 10000.0))
-    kind = keys.get("rope.scaling.type") or "none"
+    kind = keys.get("rope.scaling.type")
     factor = _shortest(keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 1.0)))
     divisors = _divisors(keys)
+    if kind is None:
+        kind = "linear"  # what llama.cpp takes a file for that names a factor, or nothing at all
+    elif kind == "none":
+        factor = 1.0
     if kind not in ("none", "linear") and not (kind == "llama3" and divisors):
         keys.refuse(f"the rope scaling {kind}")
         return None
@@ -188,7 +204,7 @@ def _rope(keys: _Keys, head_dim: int) -> RopeConfig | None:
     rope = RopeConfig(theta=theta, kind="llama3", factor=_shortest(max(divisors)), original_context=original)
     expected = llama3_divisors(rope, head_dim) if head_dim == 2 * len(divisors) else []
     same = len(expected) == len(divisors) and np.allclose(expected, divisors, rtol=1e-4, atol=0)
-    if same and kind != "linear":
+    if same and (kind == "llama3" or factor == 1.0):
         return rope
     keys.refuse(f"rope divisors ({ROPE_FACTORS}) that are not those of llama3 scaling")
     return None
@@ -201,7 +217,7 @@ def _divisors(keys: _Keys) -> list[float]:
     if tensor.type != gguf.constants.GGMLQuantizationType.F32 or len(tensor.shape) != 1 or tensor.nbytes > 1 << 16:
         keys.refuse(f"{ROPE_FACTORS} of the type {tensor.type.name} and shape {list(tensor.shape)}")
         return []
-    with keys.header.path.open("rb") as file:
+    with tensor.file.open("rb") as file:
         file.seek(tensor.offset)
         data = file.read(tensor.nbytes)
     # A cut-off file has been reported already; what is left of it is not looked at.

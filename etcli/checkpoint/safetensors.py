@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etcli.checkpoint.base import TensorInfo
 from etcli.checkpoint.hashes import TensorHashes
@@ -158,6 +158,13 @@ class SafetensorsCheckpoint:
 
     def read(self, name: str) -> torch.Tensor:
         """See `Checkpoint.read`."""
+        return self._read(name, lambda file, stored: file.get_tensor(stored))
+
+    def read_rows(self, name: str, start: int, stop: int) -> torch.Tensor:
+        """See `Checkpoint.read_rows`."""
+        return self._read(name, lambda file, stored: file.get_slice(stored)[start:stop])
+
+    def _read(self, name: str, take: Callable[[Any, str], torch.Tensor]) -> torch.Tensor:
         import safetensors
         import torch
 
@@ -165,8 +172,7 @@ class SafetensorsCheckpoint:
         try:
             # Opened for each read, so that pages of finished tensors do not count as this process's memory.
             with safetensors.safe_open(tensor.file, framework="pt") as file:
-                values: torch.Tensor = file.get_tensor(tensor.name)
-                return values.to(torch.float32, copy=True).contiguous()
+                return take(file, tensor.name).to(torch.float32, copy=True).contiguous()
         except (OSError, safetensors.SafetensorError) as error:
             raise CheckpointError(
                 f"{name} cannot be read from {tensor.file.name}: {error}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,8 +30,9 @@ _STRING, _ARRAY = 8, 9
 
 @dataclass(frozen=True)
 class GgufTensor:
-    """One entry of the tensor table. `shape` is row-major (the reverse of GGUF's order), `offset` counts bytes from the start of the file."""
+    """One entry of the tensor table. `shape` is row-major (the reverse of GGUF's order), `offset` counts bytes from the start of `file`."""
 
+    file: Path
     name: str
     type: gguf.constants.GGMLQuantizationType
     shape: tuple[int, ...]
@@ -58,6 +60,21 @@ class GgufHeader:
     def data_end(self) -> int:
         """Size in bytes that the tensor table promises."""
         return max((tensor.offset + tensor.nbytes for tensor in self.tensors.values()), default=0)
+
+
+_PART = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf")
+
+
+def gguf_parts(path: Path) -> tuple[Path, ...]:
+    """The files of a model that llama.cpp has split, in order, as the name of `path` (`NAME-00001-of-00003.gguf`) tells; else `path` alone.
+
+    Whether they are there is not looked at.
+    """
+    match = _PART.fullmatch(path.name)
+    count = int(match["count"]) if match else 0
+    if match is None or not 1 <= int(match["number"]) <= count:
+        return (path,)
+    return tuple(path.with_name(f"{match['stem']}-{number:05d}-of-{count:05d}.gguf") for number in range(1, count + 1))
 
 
 def read_gguf_header(path: Path) -> GgufHeader:
@@ -172,4 +189,4 @@ class _Cursor:
             raise _broken(
                 self.path, f"rows of {name} hold {shape[-1]} values, {type_.name} needs a multiple of {block}"
             )
-        return GgufTensor(name, type_, shape, offset, math.prod(shape) // block * size)
+        return GgufTensor(self.path, name, type_, shape, offset, math.prod(shape) // block * size)
