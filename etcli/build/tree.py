@@ -9,23 +9,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from etcli.build.failures import compile_errors, configure_errors, remedy
 from etcli.build.render import BINARY_DIR, BUILD_TYPE
 from etcli.common.errors import BuildError
 from etcli.common.files import remove_tree
 from etcli.common.process import describe_exit, stream
 from etcli.output.console import Console
+from etcli.toolchain.build_failures import compile_errors, configure_errors, remedy
+from etcli.toolchain.cmake import hidden_variables
 
 CONFIGURED = "etcli-configured.json"
 """In the build tree once a configuration has succeeded: the record it was made for."""
 
 _STATUS = re.compile(r"\[(\d+)/(\d+)\] ")
-# What CMake and compilers take out of the environment would enter a build unseen, and its result with it: none of it is passed on.
-# Launchers (ccache) change only how fast it is.
-_UNSEEN = re.compile(
-    r"(C|CXX|CPP|LD|ASM)FLAGS|CMAKE_\w+(?<!_LAUNCHER)|DESTDIR|NINJAFLAGS"
-    r"|CPATH|C(PLUS)?_INCLUDE_PATH|LIBRARY_PATH|COMPILER_PATH|GCC_EXEC_PREFIX|LD_RUN_PATH"
-)
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,7 @@ class Tree:
         Raises:
             BuildError: code `build.configure`, or `build.type` when the cache did not take the build type.
         """
-        ignored = sorted(name for name in _unseen() if os.environ[name])
+        ignored = sorted(name for name in hidden_variables() if os.environ[name])
         if ignored:
             self.console.note(f"    not used for a build, whose flags stand in its project: {', '.join(ignored)}")
         lines = self._run(["--preset", self.preset], "configure")
@@ -120,7 +115,7 @@ class Tree:
             if on_line is not None:
                 on_line(line)
 
-        env = {**dict.fromkeys(_unseen()), "NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C.UTF-8"}
+        env = {**dict.fromkeys(hidden_variables()), "NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C.UTF-8"}
         code = stream([self.cmake, *arguments], keep, cwd=self.folder, env=env, log=self.log(step))
         if code < 0:
             lines.append(f"cmake was {describe_exit(code)}")
@@ -135,11 +130,6 @@ class Tree:
             hint=f"{remedy(errors) or 'See the whole log.'} Log: {self.log(step)}",
             file=self.log(step),
         )
-
-
-def _unseen() -> list[str]:
-    """Variables of the environment that a build must not depend on."""
-    return [name for name in os.environ if _UNSEEN.fullmatch(name)]
 
 
 def cache_value(cache: Path, name: str) -> str | None:

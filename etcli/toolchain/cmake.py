@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+
 from etcli.toolchain.programs import WheelProgram
 
 MINIMUM = "3.28"
@@ -11,3 +14,15 @@ _CMAKE = WheelProgram("cmake", MINIMUM, f"cmake>={MINIMUM}")
 
 find = _CMAKE.find
 verify = _CMAKE.verify
+
+# What CMake and compilers take out of the environment would enter a build unseen, and its result with it: none of it is passed on.
+# Launchers (ccache) change only how fast it is.
+_UNSEEN = re.compile(
+    r"(C|CXX|CPP|LD|ASM)FLAGS|CMAKE_\w+(?<!_LAUNCHER)|DESTDIR|NINJAFLAGS"
+    r"|CPATH|C(PLUS)?_INCLUDE_PATH|LIBRARY_PATH|COMPILER_PATH|GCC_EXEC_PREFIX|LD_RUN_PATH"
+)
+
+
+def hidden_variables() -> list[str]:
+    """Variables of the environment that a build must not depend on, and that CMake is therefore started without."""
+    return [name for name in os.environ if _UNSEEN.fullmatch(name)]

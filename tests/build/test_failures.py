@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from etcli.build import stage
-from etcli.build.failures import compile_errors, configure_errors, remedy
 from etcli.build.stage import BuildResult
 from etcli.common.errors import BuildError, EtcliError, ExitCode, UsageError
 from etcli.toolchain import programs
+from etcli.toolchain.build_failures import compile_errors, configure_errors, remedy
 
 Builder = Callable[..., BuildResult]
 
