@@ -7,6 +7,7 @@ from typing import Any
 
 # llama.cpp's `llama-vocab.cpp`: pre-tokenizers whose files, lacking the key, put the first token before a text.
 LLAMA3_PRE = frozenset({"llama3", "llama-v3", "llama-bpe", "falcon3"})
+TEKKEN_PRE = "tekken"
 
 # Control tokens that end a turn whatever the keys say, as llama.cpp finds them by name; only where a file has such a control token.
 _ENDS = frozenset({"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>"})
@@ -28,14 +29,27 @@ def token_count(metadata: Mapping[str, Any]) -> int:
 
 def added_bos_id(metadata: Mapping[str, Any]) -> int | None:
     """The id that is put before a plain text, or None where the file says that none is."""
-    default = metadata.get("tokenizer.ggml.model") == "llama" or str(metadata.get("tokenizer.ggml.pre")) in LLAMA3_PRE
+    default = metadata.get("tokenizer.ggml.model") == "llama" or str(
+        metadata.get("tokenizer.ggml.pre")
+    ) in LLAMA3_PRE | {TEKKEN_PRE}
     return token_id(metadata, "bos") if metadata.get("tokenizer.ggml.add_bos_token", default) is True else None
 
 
 def stop_ids(metadata: Mapping[str, Any]) -> tuple[int, ...]:
     """Ids that end an answer, ascending: end of text, of turn and of message, by key or by the name of a control token."""
-    found = {token_id(metadata, name) for name in ("eos", "eot", "eom")} - {None}
+    return tuple(sorted(stop_sources(metadata)))
+
+
+def stop_sources(metadata: Mapping[str, Any]) -> dict[int, tuple[str, ...]]:
+    """For each of `stop_ids`, what names it: a key of the file, or a control token's well-known name."""
+    found: dict[int, tuple[str, ...]] = {}
+    for name in ("eos", "eot", "eom"):
+        index = token_id(metadata, name)
+        if index is not None:
+            found[index] = (*found.get(index, ()), f"tokenizer.ggml.{name}_token_id")
     tokens, types = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.token_type")
     if isinstance(tokens, list) and isinstance(types, list) and len(tokens) == len(types):
-        found |= {index for index, kind in enumerate(types) if kind == CONTROL and tokens[index] in _ENDS}
-    return tuple(sorted(index for index in found if index is not None))
+        for index, kind in enumerate(types):
+            if kind == CONTROL and tokens[index] in _ENDS:
+                found[index] = (*found.get(index, ()), f"the token {tokens[index]}")
+    return found

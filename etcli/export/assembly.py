@@ -58,6 +58,11 @@ def united_config(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:
     return config.model_copy(update={"stop_ids": tuple(stops)})
 
 
+def stop_sources(config: ModelConfig, tokenizer: Tokenizer) -> dict[int, tuple[str, ...]]:
+    """For each stop id of a united `config`, what names it: files of the checkpoint, tokens of well-known names."""
+    return {stop: tokenizer.stop_sources.get(stop, ("the checkpoint",)) for stop in config.stop_ids}
+
+
 class Assembly:
     """A bundle folder in the making, below the workspace's export folder."""
 
@@ -75,11 +80,12 @@ class Assembly:
         """Write the tokenizer's files."""
         folder = self.folder / _TOKENIZER
         folder.mkdir()
-        file, template = tokenizer.save(folder)
+        saved = tokenizer.save(folder)
         return TokenizerFiles(
-            **self._entry(file).model_dump(),
-            kind="hf",
-            chat_template=None if template is None else self._entry(template),
+            **self._entry(saved.file).model_dump(),
+            kind=tokenizer.kind,
+            chat_template=None if saved.chat_template is None else self._entry(saved.chat_template),
+            settings=None if saved.settings is None else self._entry(saved.settings),
             bos_id=tokenizer.bos_id,
         )
 

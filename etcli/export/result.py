@@ -30,7 +30,10 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class ExportedFile:
-    """A file of the bundle, with what it is for: `chunk 0`, `embedding`, `rope table`, `tokenizer`, `chat template`, `runner configuration`."""
+    """A file of the bundle, with what it is for.
+
+    `role` is `chunk 0`, `embedding`, `rope table`, `tokenizer`, `chat template`, `tokenizer settings` or `runner configuration`.
+    """
 
     path: str
     size: int
@@ -78,5 +81,7 @@ def exported_files(manifest: BundleManifest) -> tuple[ExportedFile, ...]:
     ]
     if manifest.tokenizer.chat_template is not None:
         entries.append(("chat template", manifest.tokenizer.chat_template))
+    if manifest.tokenizer.settings is not None:
+        entries.append(("tokenizer settings", manifest.tokenizer.settings))
     entries.append(("runner configuration", manifest.runner_config))
     return tuple(ExportedFile(entry.path, entry.size, entry.sha256, role) for role, entry in entries)

@@ -23,7 +23,7 @@ from etcli.common.hashing import value_sha256
 from etcli.common.locks import exclusive
 from etcli.common.memory import available_bytes
 from etcli.common.workspace import Workspace
-from etcli.export.assembly import Assembly, remove_leftovers, united_config
+from etcli.export.assembly import Assembly, remove_leftovers, stop_sources, united_config
 from etcli.export.backends.base import Backend
 from etcli.export.backends.registry import backend_for
 from etcli.export.currency import bundle_stamp, current_bundle
@@ -147,7 +147,7 @@ class _Export:
                 return self._result(found[0], found[1].chunks, None, current=True)
         checkpoint, tokenizer, model, plan = _planned(self.loaded, self.source)
         chosen = chosen_chunks(plan, self.options.only_chunks)
-        self._remarks(checkpoint, model)
+        self._remarks(checkpoint, tokenizer, model)
         tensors = tensor_hashes(checkpoint, self.console)
         keys = self._keys(plan, model, tensors)
         fresh = self._make_pieces(plan, chosen, keys)
@@ -168,7 +168,7 @@ class _Export:
         self.store.keep_only(set(keys.values()))
         return self._result(manifest, chunks, plan, current=False)
 
-    def _remarks(self, checkpoint: Checkpoint, model: ModelConfig) -> None:
+    def _remarks(self, checkpoint: Checkpoint, tokenizer: Tokenizer, model: ModelConfig) -> None:
         if checkpoint.unused:
             names = ", ".join(checkpoint.unused[:3]) + (", ..." if len(checkpoint.unused) > 3 else "")
             self.console.warn(
@@ -178,6 +178,10 @@ class _Export:
         long = long_cache_warning(self.loaded, model)
         if long is not None:
             self.console.warn(long, code="export.long_cache")
+        for remark in tokenizer.remarks:
+            self.console.warn(remark, code="tokenizer.remark")
+        for stop, sources in stop_sources(model, tokenizer).items():
+            self.console.detail(f"    stop id {stop}: {', '.join(sources)}")
 
     def _keys(self, plan: ExportPlan, model: ModelConfig, tensors: Mapping[str, str]) -> dict[int, str]:
         numbers = model.model_dump(mode="json", exclude={"bos_id", "stop_ids", "context_length"})
@@ -294,6 +298,7 @@ class _Export:
                 seconds=round(time.monotonic() - self.start, 3),
                 chunks=chunks,
                 unused_tensors=unused,
+                stop_ids=stop_sources(model, tokenizer),
                 tensors_sha256=tensors_sha256,
                 bundle_stamp=bundle_stamp(manifest, assembly.folder),
             ).write(assembly.folder / REPORT)

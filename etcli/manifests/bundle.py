@@ -8,6 +8,7 @@ import pydantic
 
 from etcli.manifests.base import FileEntry, Manifest, Part, RecipeName
 from etcli.manifests.model import ModelConfig
+from etcli.manifests.tokenizer import TokenizerKind
 
 CacheKind = Literal["shift", "ring"]
 """The KV cache contract: whole caches shifted through a call, or a ring written in place."""
@@ -87,11 +88,16 @@ class RopeTable(FileEntry):
 
 
 class TokenizerFiles(FileEntry):
-    """The tokenizer, and the chat template beside it where the checkpoint has one."""
+    """The tokenizer, the chat template beside it where the checkpoint has one, and the settings that its kind of file has no place for."""
 
-    kind: Literal["hf"]
+    kind: TokenizerKind
     chat_template: FileEntry | None = None
+    settings: FileEntry | None = None
     bos_id: int | None = None
+
+    def files(self) -> tuple[FileEntry, ...]:
+        """The tokenizer's own file first, then those beside it."""
+        return (self, *(entry for entry in (self.chat_template, self.settings) if entry is not None))
 
 
 class Versions(Part):
@@ -126,6 +132,5 @@ class BundleManifest(Manifest):
 
     def files(self) -> tuple[FileEntry, ...]:
         """Every file of the bundle except the manifest itself."""
-        chat = (self.tokenizer.chat_template,) if self.tokenizer.chat_template else ()
         chunks = tuple(file for chunk in self.chunks for file in chunk.files)
-        return (*chunks, self.embedding, self.rope, self.tokenizer, *chat, self.runner_config)
+        return (*chunks, self.embedding, self.rope, *self.tokenizer.files(), self.runner_config)

@@ -36,6 +36,9 @@ class ExportReport(Manifest):
     seconds: float
     chunks: tuple[ChunkReport, ...]
     unused_tensors: tuple[str, ...] = ()
+    stop_ids: dict[int, tuple[str, ...]] = pydantic.Field(
+        default_factory=dict, description="what names each id that ends an answer"
+    )
     notes: tuple[str, ...] = ()
     tensors_sha256: str = pydantic.Field(default="", description="over the hashes of all tensors when they were read")
     bundle_stamp: dict[str, list[int]] = pydantic.Field(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from etcli.manifests.tokenizer import TokenizerKind
 
 
 class TextStream(Protocol):
@@ -17,16 +20,30 @@ class TextStream(Protocol):
         """What is left, with a replacement character for a broken end."""
 
 
+@dataclass(frozen=True)
+class SavedTokenizer:
+    """The files that a tokenizer was written to: its own, the chat template and the settings, where there are any."""
+
+    file: Path
+    chat_template: Path | None = None
+    settings: Path | None = None
+
+
 class Tokenizer(Protocol):
-    """A tokenizer of any kind. Ids are of the model's vocabulary."""
+    """A tokenizer of any kind. Ids are of the model's vocabulary.
+
+    `remarks` say what was assumed or left aside without being wrong: a sentence each, for `validate` and `export` to show.
+    """
+
+    remarks: tuple[str, ...]
 
     @property
-    def kind(self) -> str:
-        """How it was told: `hf`."""
+    def kind(self) -> TokenizerKind:
+        """How its file is written: `hf` (tokenizer.json), `tiktoken` (ranks) or `sentencepiece`."""
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids, added tokens included."""
+        """Number of ids, added tokens included: one more than the largest."""
 
     @property
     def bos_id(self) -> int | None:
@@ -34,7 +51,11 @@ class Tokenizer(Protocol):
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """Ids that end an answer as far as the tokenizer's own files tell."""
+        """Ids that end an answer as far as the tokenizer's own files tell, in rising order."""
+
+    @property
+    def stop_sources(self) -> Mapping[int, tuple[str, ...]]:
+        """For each of `stop_ids`, what names it: a file, or a token's well-known name."""
 
     @property
     def chat_template(self) -> str | None:
@@ -62,5 +83,5 @@ class Tokenizer(Protocol):
     def stream(self) -> TextStream:
         """A fresh streaming decoder."""
 
-    def save(self, folder: Path) -> tuple[Path, Path | None]:
-        """Write the tokenizer into `folder` and return its path and the chat template's, if any. Equal tokenizers give equal bytes."""
+    def save(self, folder: Path) -> SavedTokenizer:
+        """Write the tokenizer into `folder`: the file it came from byte for byte where there is one. Equal tokenizers give equal bytes."""

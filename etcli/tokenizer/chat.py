@@ -16,6 +16,7 @@ from etcli.common import process
 from etcli.common.errors import CheckpointError
 from etcli.tokenizer.base import Tokenizer
 from etcli.tokenizer.rendering import CPU_SECONDS
+from etcli.tokenizer.text import alternatives
 
 _TEMPLATE_LIMIT = 256 << 10
 _TEXT_LIMIT = 1 << 20
@@ -42,12 +43,13 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str, *, chat: bool, system: str 
         raise CheckpointError(
             "this model has no chat template",
             code="tokenizer.no_chat_template",
-            hint="It is a base model, or its chat_template was left out. Use --no-chat, or run.chat: false in the recipe.",
+            hint="It is a base model, or its template was left out: put its chat_template.jinja beside the tokenizer, "
+            "or use --no-chat (run.chat: false in the recipe).",
         )
     messages = [{"role": "user", "content": prompt}]
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
-    controls = _alternatives(tokenizer.control_texts)
+    controls = alternatives(tokenizer.control_texts)
     if controls is None or not any(controls.search(message["content"]) for message in messages):
         return tokenizer.encode(_render(tokenizer, tokenizer.chat_template, messages), special=True)
     opening, closing = _marks(tokenizer.chat_template + prompt + (system or ""))
@@ -83,12 +85,6 @@ def _parts(text: str, controls: re.Pattern[str], opening: str, closing: str) -> 
         plain += piece[at:]
     if plain:
         yield plain, False
-
-
-def _alternatives(texts: tuple[str, ...]) -> re.Pattern[str] | None:
-    """Matches any of `texts`, the longest that fits, as the tokenizers package does; None for no texts."""
-    longest_first = sorted(filter(None, texts), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
 
 def _marks(text: str) -> tuple[str, str]:

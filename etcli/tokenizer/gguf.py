@@ -1,7 +1,8 @@
-"""The vocabulary inside a GGUF file as a tokenizer of the `tokenizers` package.
+"""The vocabulary inside a GGUF file as a tokenizer.
 
-Supported is GPT-2's byte-level BPE (`tokenizer.ggml.model: gpt2`). How text is cut before merging is told by `tokenizer.ggml.pre`; the rules are
-those of the models' published `tokenizer.json`, whose expressions llama.cpp's `llama-vocab.cpp` lists under the same names.
+Supported are GPT-2's byte-level BPE (`tokenizer.ggml.model: gpt2`) here and SentencePiece's (`llama`) in `gguf_pieces.py`. How byte-level BPE cuts
+text before merging is told by `tokenizer.ggml.pre`; the rules are those of the models' published `tokenizer.json`, whose expressions llama.cpp's
+`llama-vocab.cpp` lists under the same names.
 """
 
 from __future__ import annotations
@@ -17,13 +18,20 @@ from tokenizers.processors import TemplateProcessing
 
 from etcli.common.errors import CheckpointError
 from etcli.common.gguf_file import read_gguf_header
-from etcli.common.gguf_vocabulary import CONTROL, LLAMA3_PRE, added_bos_id, stop_ids, token_id
+from etcli.common.gguf_vocabulary import CONTROL, LLAMA3_PRE, TEKKEN_PRE, added_bos_id, stop_sources
+from etcli.tokenizer.base import Tokenizer
+from etcli.tokenizer.gguf_pieces import chat_template, invalid_vocabulary, named_tokens, open_gguf_pieces
 from etcli.tokenizer.hf import HfTokenizer
 
 _UNKNOWN, _USER_DEFINED = 2, 4
 
 _LLAMA3_SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _QWEN2_SPLIT = _LLAMA3_SPLIT.replace(r"\p{N}{1,3}", r"\p{N}")
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_TEKKEN_SPLIT = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def _gpt2(prefix_space: bool) -> PreTokenizer:
@@ -48,11 +56,12 @@ PRE_TOKENIZERS: Mapping[str, Callable[[bool], PreTokenizer]] = {
     "gpt-2": _gpt2,
     "smollm": _single_digits,
     "qwen2": _split_by(_QWEN2_SPLIT),
+    TEKKEN_PRE: _split_by(_TEKKEN_SPLIT),
     **dict.fromkeys(sorted(LLAMA3_PRE), _split_by(_LLAMA3_SPLIT)),
 }
 
 
-def open_gguf(path: Path) -> HfTokenizer:
+def open_gguf(path: Path) -> Tokenizer:
     """The tokenizer inside the GGUF file `path`.
 
     Raises:
@@ -61,6 +70,8 @@ def open_gguf(path: Path) -> HfTokenizer:
     """
     metadata = read_gguf_header(path).metadata
     tokens, types = _vocabulary(metadata, path)
+    if metadata["tokenizer.ggml.model"] == "llama":
+        return open_gguf_pieces(path, metadata, tokens, types)
     pre = str(metadata.get("tokenizer.ggml.pre", "default"))
     if pre not in PRE_TOKENIZERS:
         raise CheckpointError(
@@ -69,7 +80,7 @@ def open_gguf(path: Path) -> HfTokenizer:
             hint=f"Supported: {', '.join(PRE_TOKENIZERS)}. Use the model's Hugging Face folder, which has a tokenizer.json.",
             file=path,
         )
-    inner = tokenizers.Tokenizer(_bpe(metadata, tokens, path, ignore_merges=pre in LLAMA3_PRE))
+    inner = tokenizers.Tokenizer(_bpe(metadata, tokens, path, ignore_merges=pre in LLAMA3_PRE | {TEKKEN_PRE}))
     if pre == "qwen2":
         inner.normalizer = normalizers.NFC()
     inner.pre_tokenizer = PRE_TOKENIZERS[pre](metadata.get("tokenizer.ggml.add_space_prefix") is True)
@@ -79,62 +90,52 @@ def open_gguf(path: Path) -> HfTokenizer:
     bos = added_bos_id(metadata)
     if bos is not None:
         inner.post_processor = TemplateProcessing(single=[tokens[bos], "$A"], special_tokens=[(tokens[bos], bos)])
-    named = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
-    ids = {text: token_id(metadata, name) for name, text in named.items()}
-    template = metadata.get("tokenizer.chat_template")
     return HfTokenizer(
         inner,
         bos_id=bos,
-        stop_ids=stop_ids(metadata),
-        special_tokens={name: tokens[index] for name, index in ids.items() if index is not None},
-        chat_template=template if isinstance(template, str) and template else None,
+        stop_sources=stop_sources(metadata),
+        special_tokens=named_tokens(metadata),
+        chat_template=chat_template(metadata),
     )
 
 
 def _vocabulary(metadata: Mapping[str, Any], path: Path) -> tuple[list[str], list[int]]:
     model = metadata.get("tokenizer.ggml.model")
-    if model != "gpt2":
-        kinds = {"llama": "SentencePiece BPE", "bert": "WordPiece", "t5": "SentencePiece unigram", "rwkv": "RWKV"}
+    if model not in ("gpt2", "llama"):
+        kinds = {"bert": "WordPiece", "t5": "SentencePiece unigram", "rwkv": "RWKV"}
         what = f"a {kinds.get(model, model)} tokenizer ({model})" if isinstance(model, str) else "no tokenizer"
         raise CheckpointError(
-            f"{path.name} holds {what}; of GGUF files only byte-level BPE (gpt2) is supported",
+            f"{path.name} holds {what}; of GGUF files byte-level BPE (gpt2) and SentencePiece BPE (llama) are supported",
             code="tokenizer.unsupported",
             hint="Use the model's Hugging Face folder, which has a tokenizer.json.",
             file=path,
         )
     tokens, types = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.token_type")
     if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
-        raise _invalid(path, "it has no list of tokens")
+        raise invalid_vocabulary(path, "it has no list of tokens")
     if types is None:
         types = [1] * len(tokens)
     if not isinstance(types, list) or len(types) != len(tokens):
-        raise _invalid(path, "tokens and their types are not of one number")
-    if len(set(tokens)) != len(tokens):
-        twice = next(token for token in tokens if tokens.count(token) > 1)
-        raise _invalid(path, f"the token {twice!r} stands twice")
+        raise invalid_vocabulary(path, "tokens and their types are not of one number")
+    seen: set[str] = set()
+    for token in tokens:
+        if token in seen:
+            raise invalid_vocabulary(path, f"the token {token!r} stands twice")
+        seen.add(token)
     return tokens, types
 
 
 def _bpe(metadata: Mapping[str, Any], tokens: list[str], path: Path, *, ignore_merges: bool) -> models.BPE:
     merges = metadata.get("tokenizer.ggml.merges")
     if not isinstance(merges, list) or not all(isinstance(merge, str) and " " in merge for merge in merges):
-        raise _invalid(path, "it has no list of merges")
+        raise invalid_vocabulary(path, "it has no list of merges")
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
     vocabulary = {token: index for index, token in enumerate(tokens)}
     try:
         return models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=ignore_merges, fuse_unk=False)
     except Exception as error:  # the package raises plain Exception
-        raise _invalid(path, str(error)[:200]) from None
+        raise invalid_vocabulary(path, str(error)[:200]) from None
 
 
 def _added(text: str, special: bool) -> tokenizers.AddedToken:
     return tokenizers.AddedToken(text, special=special, normalized=False)
-
-
-def _invalid(path: Path, what: str) -> CheckpointError:
-    return CheckpointError(
-        f"the tokenizer inside {path.name} is wrong: {what}",
-        code="tokenizer.invalid",
-        hint="The file was made by a faulty converter; use another one.",
-        file=path,
-    )

@@ -14,18 +14,17 @@ class ByteStream:
     """For byte-level BPE, whose tokens are runs of bytes: bytes of an unfinished character wait for the rest of it.
 
     Args:
-        piece: the vocabulary's text of an id, None for an id it lacks.
-        skipped: ids that give no text (special tokens).
+        piece: the bytes of an id, None for one that gives no text: a special token, or an id that the vocabulary lacks.
     """
 
-    def __init__(self, piece: Callable[[int], str | None], skipped: Collection[int]) -> None:
-        self._piece, self._skipped = piece, skipped
+    def __init__(self, piece: Callable[[int], bytes | None]) -> None:
+        self._piece = piece
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token: int) -> str:
         """See `TextStream.push`."""
-        piece = None if token < 0 or token in self._skipped else self._piece(token)
-        return self._decoder.decode(_piece_bytes(piece)) if piece else ""
+        piece = self._piece(token)
+        return self._decoder.decode(piece) if piece else ""
 
     def finish(self) -> str:
         """See `TextStream.finish`."""
@@ -39,8 +38,8 @@ class WindowStream:
 
     Args:
         decode: text of ids.
-        piece: as for `ByteStream`.
-        skipped: as for `ByteStream`.
+        piece: the vocabulary's text of an id, None for an id it lacks.
+        skipped: ids that give no text (special tokens).
     """
 
     def __init__(
@@ -82,7 +81,7 @@ def byte_of_char() -> dict[str, int]:
     return table | {chr(256 + index): byte for index, byte in enumerate(others)}
 
 
-def _piece_bytes(piece: str) -> bytes:
+def piece_bytes(piece: str) -> bytes:
     """As the `ByteLevel` decoder of the tokenizers package does: a token with any other character stands for its own letters."""
     table = byte_of_char()
     if all(char in table for char in piece):

@@ -9,7 +9,7 @@ from etcli.checkpoint.checks import header_problems
 from etcli.checkpoint.opening import open_checkpoint
 from etcli.checkpoint.source import peek
 from etcli.common.errors import EtcliError, Problems
-from etcli.export.assembly import united_config
+from etcli.export.assembly import stop_sources, united_config
 from etcli.manifests.model import ModelConfig
 from etcli.output.console import Console
 from etcli.recipe.fit import fit_problems, long_cache_warning
@@ -88,8 +88,12 @@ def _check_tokenizer(
         return  # the same file, whose header cannot be trusted
     try:
         tokenizer = open_tokenizer(path)
+        for remark in tokenizer.remarks:
+            console.warn(remark, code="tokenizer.remark")
         if model is not None:
-            united_config(model, tokenizer)
+            united = united_config(model, tokenizer)
+            for stop, sources in stop_sources(united, tokenizer).items():
+                console.detail(f"stop id {stop}: {', '.join(sources)}")
         _try_prompt(loaded, tokenizer, console)
     except EtcliError as error:
         # a file that checkpoint and tokenizer share has been named already

@@ -141,8 +141,8 @@ def test_broken_input_is_encoded(tokenizer: Tokenizer) -> None:
 
 
 def test_saved_it_is_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    path, template = tokenizer.save(tmp_path / "one")
-    assert template is not None
+    saved = tokenizer.save(tmp_path / "one")
+    assert saved.chat_template is not None
     again = open_tokenizer(tmp_path / "one")
     assert (again.kind, again.vocab_size, again.bos_id, again.stop_ids) == ("hf", 49152, None, (2,))
     assert again.chat_template == tokenizer.chat_template
@@ -151,10 +151,10 @@ def test_saved_it_is_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:
         assert again.encode(text) == tokenizer.encode(text)
         assert again.encode(text, special=True, bos=True) == tokenizer.encode(text, special=True, bos=True)
     assert encode_prompt(again, PROMPT, chat=True, system=None) == PROMPT_IDS
-    assert template.read_text() == tokenizer.chat_template
+    assert saved.chat_template.read_text() == tokenizer.chat_template
     second = again.save(tmp_path / "two")
-    assert second[0].read_bytes() == path.read_bytes()
-    assert second[1] is not None
-    assert second[1].read_bytes() == template.read_bytes()
+    assert second.file.read_bytes() == saved.file.read_bytes()
+    assert second.chat_template is not None
+    assert second.chat_template.read_bytes() == saved.chat_template.read_bytes()
     loaded = AutoTokenizer.from_pretrained(tmp_path / "one")
     assert loaded.encode(PROMPT, add_special_tokens=False) == tokenizer.encode(PROMPT)

@@ -27,6 +27,12 @@ CONTROL, USER_DEFINED = 3, 4
 
 # Meta's published expression for Llama 3, split by another engine.
 LLAMA3 = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
+# Mistral's published expression for Tekken.
+TEKKEN = (
+    r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"""
+    r"""|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"""
+    r"""|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
+)
 GPT2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 
 
@@ -133,6 +139,7 @@ texts = st.text(
 def test_text_is_cut_as_another_engine_cuts_it(text: str) -> None:
     assert pieces("llama-bpe", text) == regex.findall(LLAMA3, text)
     assert pieces("qwen2", text) == regex.findall(LLAMA3.replace("{1,3}", ""), text)
+    assert pieces("tekken", text) == regex.findall(TEKKEN, text)
     assert pieces("gpt-2", text) == regex.findall(GPT2, text)
     digits = [part for part in regex.split(r"(\p{N})", text) if part]
     assert pieces("smollm", text) == [piece for part in digits for piece in regex.findall(GPT2, part)]
@@ -141,7 +148,7 @@ def test_text_is_cut_as_another_engine_cuts_it(text: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"model": "llama"}, "SentencePiece BPE"),
+        ({"model": "t5"}, "SentencePiece unigram"),
         ({"model": "bert"}, "WordPiece"),
         ({"model": None}, "no tokenizer"),
         ({"pre": "deepseek-coder"}, "'deepseek-coder'"),
