@@ -23,14 +23,24 @@ def ids(values: list[int]) -> str:
     return ",".join(map(str, values))
 
 
-@pytest.mark.parametrize("backend", ["xnnpack", "portable"])
-def test_tokens_equal_transformers(tiny_bundle, llama_runner, backend: str) -> None:
-    """Every prompt length that the cache holds: with and without padding, one call or several, of one shape or two.
+BUNDLES = {
+    "shift": {},
+    "shift_portable": {"backend": "portable", "shapes": (CACHE, 4)},
+    "shift_separate": {"shapes": (8,), "layout": "separate"},
+    "ring": {"cache": "ring", "shapes": (12, 8, 3)},
+    "ring_portable": {"cache": "ring", "backend": "portable", "shapes": (CACHE, 4)},
+    "ring_separate": {"cache": "ring", "shapes": (8,), "layout": "separate"},
+}
+
+
+@pytest.mark.parametrize("name", BUNDLES)
+def test_tokens_equal_transformers(tiny_bundle, llama_runner, name: str) -> None:
+    """Every prompt length that the cache holds: with and without padding, one call or several, of one shape or up to three.
 
     Caches are updated in place, so this is also the proof that both backends bear outputs in the memory of inputs, and that the
-    weights which XNNPACK keeps once for all methods are the right ones for each.
+    weights which XNNPACK keeps once for all methods, of one file or of several, are the right ones for each.
     """
-    bundle = tiny_bundle(backend)
+    bundle = tiny_bundle(**BUNDLES[name])
     for length in range(1, CACHE + 1):
         prompt, count = prompt_of(length), min(6, CACHE - length + 1)
         run = llama_runner("--config", bundle.config, "--prompt-ids", ids(prompt), "--max-new-tokens", str(count))
@@ -67,8 +77,31 @@ def test_a_float16_embedding(tiny_bundle, llama_runner, changed) -> None:
     assert run.tokens == dataclasses.replace(bundle, oracle=model).greedy(prompt, 9)
 
 
-def test_decoding_ends_when_every_place_of_the_cache_is_used(tiny_bundle, llama_runner) -> None:
+@pytest.mark.parametrize(("dtype", "group"), [("int8", 16), ("int8", 64), ("int4", 8), ("int4", 1)])
+def test_a_quantised_embedding(tiny_bundle, llama_runner, changed, dtype: str, group: int) -> None:
+    """Rows of scales and codes, packed here as the format says; transformers gets what they stand for."""
     bundle = tiny_bundle()
+    least, most = {"int8": (-128, 127), "int4": (-8, 7)}[dtype]
+    rows, cols = bundle.oracle.model.embed_tokens.weight.shape
+    generator = torch.Generator().manual_seed(5)
+    codes = torch.randint(least, most + 1, (rows, cols), generator=generator)
+    scales = (0.5 + torch.rand(rows, cols // group, generator=generator)) * (0.25 / most)
+    packed = codes.to(torch.int8) if dtype == "int8" else ((codes[:, 1::2] + 8) * 16 + codes[:, ::2] + 8).to(torch.uint8)
+    config = changed(bundle, {"embedding.dtype": dtype, "embedding.group_size": group})
+    (config.parent / "embedding.bin").write_bytes(
+        b"".join(scales[row].numpy().tobytes() + packed[row].numpy().tobytes() for row in range(rows))
+    )
+    model = copy.deepcopy(bundle.oracle)
+    model.model.embed_tokens.weight.data.copy_(codes * scales.repeat_interleave(group, dim=1))
+    prompt = prompt_of(6)
+    run = llama_runner("--config", config, "--prompt-ids", ids(prompt), "--max-new-tokens", "9")
+    assert run.status == 0, run.stderr
+    assert run.tokens == dataclasses.replace(bundle, oracle=model).greedy(prompt, 9)
+
+
+@pytest.mark.parametrize("cache", ["shift", "ring"])
+def test_decoding_ends_when_every_place_of_the_cache_is_used(tiny_bundle, llama_runner, cache: str) -> None:
+    bundle = tiny_bundle(**BUNDLES[cache])
     for length in (1, 20, CACHE):
         prompt = prompt_of(length)
         run = llama_runner("--config", bundle.config, "--prompt-ids", ids(prompt), "--max-new-tokens", "1000")
@@ -132,7 +165,8 @@ def test_events_in_order_with_true_counts(tiny_bundle, llama_runner) -> None:
     ]
     start, loaded, prefill, stats = (run.one(name) for name in ("start", "loaded", "prefill", "stats"))
     assert (start["protocol"], start["runner"]) == (1, "etcli_llama_runner")
-    assert loaded["chunks"] == 3
+    assert (loaded["chunks"], loaded["cache"]) == (3, "shift")
+    assert loaded["huge_page_bytes"] >= 0
     tokens = [event for event in run.events if event["event"] == "token"]
     assert [event["index"] for event in tokens] == [0, 1, 2]
     times = [event["t_s"] for event in tokens]
