@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +15,16 @@ EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
 NORM = "model.norm.weight"
 _NAMED = 4
+_OF_THE_NETWORK = re.compile(r"model\.layers\.\d+\.|model\.norm\.|model\.embed_tokens\.|lm_head\.")
+_QUANTISED = (
+    (r"\.codebooks$", "AQLM"),
+    (r"\.g_idx$", "GPTQ"),
+    (r"\.(qweight|qzeros)$", "GPTQ or AWQ"),
+    (r"\.(SCB|weight_format|weight\.(absmax|quant_map|nested_absmax|quant_state\..*))$", "bitsandbytes"),
+    (r"\.weight_packed$", "compressed-tensors"),
+    (r"\.(weight_scale|weight_scale_inv|input_scale|k_scale|v_scale)$", "FP8 or a relative"),
+    (r"\.lora_[AB]\.", "nothing yet: a LoRA adapter that was not merged"),
+)
 
 T = TypeVar("T")
 
@@ -92,13 +102,19 @@ def unused_problem(config: ModelConfig, extra: list[str], path: Path) -> Problem
 
     `extra` holds canonical names that the network did not take.
     """
-    network = [name for name in extra if re.match(r"model\.layers\.\d+\.", name) or name.startswith("model.norm.")]
+    network = [name for name in extra if _OF_THE_NETWORK.match(name)]
     if not network:
         return None
     layers = 1 + max((int(name.split(".")[2]) for name in network if name.startswith("model.layers.")), default=-1)
     hint = "The configuration describes another network than these weights; use the one that came with them."
     if layers > config.num_layers:
         hint = f"The weights have {layers} layers, the configuration says {config.num_layers} (num_hidden_layers)."
+    elif method := quantised_by(network):
+        hint = f"These are the parts of weights quantised by {method}, which is not supported; use the model's unquantised weights."
+    elif any(name.endswith(("q_norm.weight", "k_norm.weight")) for name in network):
+        hint = (
+            f"These weights normalise queries and keys, as Qwen3 does; the configuration is of {config.architecture}."
+        )
     elif any(name.endswith(".bias") for name in network):
         hint = "These weights have biases that the configuration does not mention (attention_bias, mlp_bias)."
     kinds = _by_pattern(network)
@@ -109,6 +125,14 @@ def unused_problem(config: ModelConfig, extra: list[str], path: Path) -> Problem
         hint=hint,
         file=path,
     )
+
+
+def quantised_by(names: Iterable[str]) -> str | None:
+    """The method that left tensors of these names in the place of a matrix, or None. Told by their last parts, as each library writes them."""
+    for pattern, method in _QUANTISED:
+        if any(re.search(pattern, name) for name in names):
+            return method
+    return None
 
 
 def _pattern(name: str) -> str:
@@ -138,6 +162,10 @@ def _show(shape: tuple[int, ...]) -> str:
 def _missing_hint(config: ModelConfig, pattern: str, names: list[str]) -> str:
     if pattern == HEAD:
         return "If the head shares the embedding's weights, the configuration must say so: tie_word_embeddings: true."
+    if pattern.endswith(("q_norm.weight", "k_norm.weight")) and len(names) == config.num_layers:
+        return f"{config.architecture} normalises queries and keys; these weights are of a network that does not."
+    if pattern.endswith(".bias") and not (config.attention_output_bias or config.mlp_bias):
+        return f"{config.architecture} has biases at query, key and value, which these weights lack: they are of another network."
     if pattern.endswith(".bias"):
         return "The configuration asks for biases (attention_bias, mlp_bias) that these weights do not have."
     layers = [int(name.split(".")[2]) for name in names if ".layers." in name]
@@ -151,12 +179,34 @@ def _shape_hint(config: ModelConfig, pattern: str, found: tuple[int, ...]) -> st
     heads, rest = divmod(found[0], config.head_dim) if found else (0, 1)
     if kind in ("k_proj", "v_proj") and heads and not rest and config.num_heads % heads == 0:
         return f"These weights have {heads} KV heads; the configuration should say num_key_value_heads: {heads}."
-    if kind == "q_proj" and heads and not rest:
-        return f"These weights have {heads} query heads of {config.head_dim}; correct num_attention_heads or head_dim."
+    if kind in ("q_proj", "o_proj") and len(found) == 2:
+        columns = found[0] if kind == "q_proj" else found[1]
+        heads, rest = divmod(columns, config.head_dim)
+        size, uneven = divmod(columns, config.num_heads)
+        fitting = [f"num_attention_heads: {heads}"] if heads and not rest else []
+        fitting += [f"head_dim: {size}"] if size and not uneven and size % 2 == 0 else []
+        if fitting:
+            return f"These weights have {columns} query columns; the configuration should say {' or '.join(fitting)}."
+    if kind in ("q_norm", "k_norm") and len(found) == 1 and found[0] % 2 == 0:
+        if found[0] in (config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim):
+            return "These weights normalise all heads together, as OLMo 2 does, which is not supported."
+        return f"These weights have heads of {found[0]}; the configuration should say head_dim: {found[0]}."
     if kind in ("embed_tokens", "lm_head") and len(found) == 2:
-        return f"These weights have a vocabulary of {found[0]} and a hidden size of {found[1]}; correct vocab_size or hidden_size."
+        wrong = [
+            f"{key}: {right}"
+            for key, said, right in (
+                ("vocab_size", config.vocab_size, found[0]),
+                ("hidden_size", config.hidden_size, found[1]),
+            )
+            if said != right
+        ]
+        return f"The configuration should say {' and '.join(wrong)}, if these weights are of the model it describes."
     if kind in ("gate_proj", "up_proj") and len(found) == 2 and found[1] == config.hidden_size:
         return f"These weights have intermediate_size: {found[0]}."
+    if kind == "down_proj" and len(found) == 2 and found[0] == config.hidden_size:
+        return f"These weights have intermediate_size: {found[1]}."
+    if "norm" in kind and len(found) == 1:
+        return f"These weights have hidden_size: {found[0]}."
     return "The configuration is of another model than these weights; use the one that came with them."
 
 

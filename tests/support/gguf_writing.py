@@ -55,11 +55,15 @@ def write(
     *,
     kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
     change: Callable[[gguf.GGUFWriter], None] | None = None,
+    encode: Callable[[str, Values, gguf.GGMLQuantizationType], npt.NDArray[np.uint8]] | None = None,
     drop: tuple[str, ...] = (),
     extra: dict[str, Values] | None = None,
     **keys: Any,
 ) -> Path:
-    """The model of a Hugging Face folder as a GGUF file; `keys` replace numbers of its metadata, None leaves one out."""
+    """The model of a Hugging Face folder as a GGUF file; `keys` replace numbers of its metadata, None leaves one out.
+
+    `encode` makes the stored bytes of matrices, in place of the gguf package's quantiser.
+    """
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     config = model.config
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -98,7 +102,8 @@ def write(
             )
         stored = kind if values.ndim == 2 else gguf.GGMLQuantizationType.F32
         if name not in drop:
-            writer.add_tensor(gguf_name(name), gguf.quantize(values, stored), raw_dtype=stored)
+            data = gguf.quantize(values, stored) if encode is None or values.ndim == 1 else encode(name, values, stored)
+            writer.add_tensor(gguf_name(name), data, raw_dtype=stored)
     for name, values in (extra or {}).items():
         writer.add_tensor(name, values)
     writer.write_header_to_file()
