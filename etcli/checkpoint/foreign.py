@@ -8,7 +8,7 @@ from etcli.common.errors import CheckpointError, Problem
 
 LFS = b"version https://git-lfs"
 LFS_HINT = "Fetch the real file: git lfs pull (in the clone), or download it again from its publisher."
-_CONVERT = "Save it as safetensors with transformers (model.save_pretrained), or use the publisher's safetensors or GGUF files."
+_SUPPORTED = "Supported are GGUF files, Hugging Face folders, Meta's folders, and single PyTorch or safetensors files beside their configuration."
 
 
 def unknown_format(path: Path) -> Problem:
@@ -43,16 +43,11 @@ def _file(path: Path) -> tuple[str, str, str]:
         return "a Git LFS pointer, not the file itself", "lfs_pointer", LFS_HINT
     if not start:
         return "empty", "truncated", "Fetch the file again."
-    if start.startswith((b"PK\3\4", b"\x80")):
-        return "a pickled PyTorch file or a zip archive, which etcli does not read", "unsupported", _CONVERT
-    if start[8:9] == b"{":
-        hint = f"Name the folder that holds it together with its config.json: {path.parent}"
-        return "a single safetensors file, without the configuration that belongs to it", "unsupported", hint
     if start[:4] in (b"ggml", b"lmgg", b"tjgg", b"GGML"):
         return "of a format older than GGUF", "unsupported", "Use a GGUF file of the same model."
     if start.lstrip()[:1] in (b"<", b"{"):
         return "text, not a model", "unknown", "The download may have saved an error page; fetch it again."
-    return "of no known format", "unknown", "Supported are GGUF files and Hugging Face folders of safetensors."
+    return "of no known format", "unknown", _SUPPORTED
 
 
 def _folder(path: Path) -> tuple[str, str, str]:
@@ -62,22 +57,24 @@ def _folder(path: Path) -> tuple[str, str, str]:
     guess = [name for name in names if name.endswith(".gguf")]
     if guess:
         return "a folder of GGUF files", "unsupported", f"Name one file, such as {path / guess[0]}"
-    if any(name.startswith("consolidated.") or name == "params.json" for name in names):
-        return "a checkpoint in Meta's own form (consolidated.*.pth), which is not supported", "unsupported", _CONVERT
-    if any(name.startswith("pytorch_model") for name in names):
+    if "params.json" in names:
         return (
-            "a folder of pickled PyTorch files (pytorch_model*.bin), which etcli does not read",
-            "unsupported",
-            _CONVERT,
+            "a folder with params.json but without consolidated.*.pth",
+            "missing",
+            "Fetch the weights into the folder.",
         )
     if "adapter_config.json" in names:
         return "a LoRA adapter without its base model", "unsupported", "Name the base model as model.source."
     if any(name == "config.json" or name.startswith("model") for name in dangling):
         hint = "What they point to was moved or deleted (caches keep such files elsewhere). Fetch the folder again, or copy it with: cp -rL"
         return f"a folder whose links lead nowhere: {', '.join(dangling[:4])}", "missing", hint
-    if any(name.startswith("model-0") and name.endswith(".safetensors") for name in names):
-        lost = [name for name in ("config.json", "model.safetensors.index.json") if name not in names]
-        return f"a folder of shards without {' and '.join(lost)}", "missing", "Fetch the missing files into the folder."
+    weights = [name for name in names if name.endswith((".safetensors", ".bin", ".pth", ".pt"))]
+    if weights and "config.json" not in names:
+        hint = "Fetch the config.json that belongs to the weights into the folder."
+        return f"a folder of weights ({weights[0]}) without config.json", "missing", hint
+    if len(weights) > 1:
+        hint = f"Name the one that you mean: {path / weights[0]}"
+        return f"a folder of several files of weights: {', '.join(weights[:4])}", "ambiguous", hint
     inner = [name for name in names if (path / name / "config.json").is_file()]
     if inner:
         return "not a checkpoint folder itself", "unsupported", f"Did you mean {path / inner[0]}?"
@@ -85,5 +82,5 @@ def _folder(path: Path) -> tuple[str, str, str]:
     return (
         f"a folder without {' and '.join(lost)}",
         "missing" if len(lost) == 1 else "unknown",
-        "Name a GGUF file or a Hugging Face folder of safetensors.",
+        _SUPPORTED,
     )

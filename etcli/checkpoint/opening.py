@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from etcli.checkpoint import gguf, safetensors
+from etcli.checkpoint import gguf, meta, pytorch, safetensors, weights_file
 from etcli.checkpoint.base import Checkpoint
 from etcli.checkpoint.foreign import unknown_format
 from etcli.common.errors import CheckpointError, Problem
@@ -27,6 +27,9 @@ class Format:
 FORMATS: tuple[Format, ...] = (
     Format(gguf.NAME, gguf.recognises, gguf.examine),
     Format(safetensors.NAME, safetensors.recognises, safetensors.examine),
+    Format(pytorch.NAME, pytorch.recognises, pytorch.examine),
+    Format(meta.NAME, meta.recognises, meta.examine),
+    Format(weights_file.NAME, weights_file.recognises, weights_file.examine),
 )
 
 

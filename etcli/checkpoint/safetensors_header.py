@@ -7,34 +7,16 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from etcli.checkpoint.foreign import lfs_pointer
+from etcli.checkpoint.stored import BITS, StoredTensor
 from etcli.common.errors import CheckpointError, EtcliError
 
+__all__ = ["StoredTensor", "read_safetensors_header"]
+
 _MAX_HEADER = 100_000_000  # the library's own bound
-_BITS = {
-    **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
-    **dict.fromkeys(("F32", "I32", "U32"), 32),
-    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 16),
-    **dict.fromkeys(("F8_E4M3", "F8_E5M2", "F8_E8M0", "I8", "U8", "BOOL"), 8),
-    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
-    "F4": 4,
-}
-
-
-@dataclass(frozen=True)
-class StoredTensor:
-    """A tensor of one file: `offset` counts bytes from the file's start."""
-
-    file: Path
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-    nbytes: int
 
 
 def read_safetensors_header(path: Path) -> dict[str, StoredTensor]:
@@ -80,9 +62,9 @@ def read_safetensors_header(path: Path) -> dict[str, StoredTensor]:
 def _tensor(path: Path, name: str, entry: dict[str, Any], start: int) -> StoredTensor:
     dtype, shape, (first, last) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
     numbers = (*shape, first, last)
-    if dtype not in _BITS or any(type(number) is not int or number < 0 for number in numbers):
+    if dtype not in BITS or any(type(number) is not int or number < 0 for number in numbers):
         raise ValueError(f"{name}: {dtype} {list(shape)}")
-    bits = math.prod(shape) * _BITS[dtype]
+    bits = math.prod(shape) * BITS[dtype]
     if bits % 8 or last - first != bits // 8:
         raise ValueError(f"{name}: {last - first} bytes for {dtype} {list(shape)}")
     return StoredTensor(path, name, dtype, shape, start + first, last - first)

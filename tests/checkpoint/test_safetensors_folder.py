@@ -197,10 +197,10 @@ def test_types_that_cannot_be_read_are_named(copy: Build) -> None:
 
 def test_names_of_another_program_are_recognised(copy: Build) -> None:
     folder = copy()
-    safetensors.torch.save_file({"layers.0.attention.wq.weight": torch.zeros(4)}, folder / "model.safetensors")
+    safetensors.torch.save_file({"transformer.h.0.attn.c_attn.weight": torch.zeros(4)}, folder / "model.safetensors")
     problem = only(folder)
     assert problem.code == "checkpoint.dialect"
-    assert "Meta" in problem.message
+    assert "GPT-2" in problem.message
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,71 @@
+"""Meta's own form: `params.json` beside `consolidated.00.pth`, or beside the model-parallel shards 00, 01, ... (also Mistral's, in safetensors)."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+from etcli.checkpoint.hf_config import CONFIG, read_config
+from etcli.checkpoint.meta_config import HF_WORDS, PARAMS, read_params
+from etcli.checkpoint.state_dict import read_header
+from etcli.checkpoint.weights import Weights, WeightsCheckpoint, examine_weights
+from etcli.common.errors import CheckpointError, Problem, Problems
+
+NAME = "meta"
+SHARD = re.compile(r"consolidated\.(\d{2})\.(pth|pt|safetensors)")
+_WHOLE = ("consolidated.safetensors", "consolidated.pth")
+
+
+def recognises(path: Path) -> bool:
+    """Whether `path` is a folder with consolidated weights."""
+    return path.is_dir() and any(SHARD.fullmatch(entry.name) or entry.name in _WHOLE for entry in path.iterdir())
+
+
+def examine(path: Path) -> tuple[WeightsCheckpoint | None, list[Problem]]:
+    """The checkpoint, or every reason why it is none, from headers alone."""
+    problems, remarks = Problems(), list[str]()
+    files = _files(path, problems)
+    parts = [problems.attempt(functools.partial(read_header, file, remarks)) for file in files]
+    hugging = (path / CONFIG).is_file() and not (path / PARAMS).is_file()
+    if problems:
+        _ = read_config(path, problems) if hugging else read_params(path, {}, problems, [])
+        return None, problems.found
+    weights = Weights(path, NAME, [part for part in parts if part is not None], remarks, {} if hugging else HF_WORDS)
+    if hugging:
+        return examine_weights(weights, lambda _tensors, found, _remarks: read_config(path, found), problems)
+    return examine_weights(weights, lambda tensors, found, notes: read_params(path, tensors, found, notes), problems)
+
+
+def _files(path: Path, problems: Problems) -> list[Path]:
+    """The weights' files in the order of their parts; what is missing or too many goes into `problems`."""
+    shards: dict[int, list[str]] = {}
+    for name in sorted(entry.name for entry in path.iterdir()):
+        match = SHARD.fullmatch(name)
+        if match:
+            shards.setdefault(int(match[1]), []).append(name)
+    whole = [name for name in _WHOLE if (path / name).is_file()]
+    numbers = sorted(shards)
+    names = [*whole, *(name for number in numbers for name in shards[number])]
+    if len(whole) > 1 or (whole and shards) or any(len(same) > 1 for same in shards.values()):
+        problems.add(
+            CheckpointError.problem(
+                f"{path.name} holds its weights more than once: {', '.join(names[:4])}",
+                code="checkpoint.ambiguous",
+                hint="Remove all but one form.",
+                file=path,
+            )
+        )
+        return []
+    absent = [number for number in range(max(numbers, default=-1) + 1) if number not in shards]
+    if absent:
+        problems.add(
+            CheckpointError.problem(
+                f"shards are missing: found {', '.join(names[:4])}{', ...' if len(names) > 4 else ''}, "
+                f"expected also {', '.join(f'consolidated.{number:02d}.pth' for number in absent[:4])}",
+                code="checkpoint.shard_missing",
+                hint="Fetch the missing files into the folder.",
+                file=path,
+            )
+        )
+    return [path / name for name in names]
