@@ -109,7 +109,9 @@ class Assembly:
             versions=Versions(**tool_versions(), program=str(identifiers.pop())),
             model=model,
             backend=plan.backend,
-            precision=plan.precision,
+            precision=plan.precision.precision,
+            group_size=plan.precision.group_size,
+            head=plan.precision.head,
             layout=loaded.recipe.export.layout,
             shapes=plan.shapes,
             cache=cache_kind(loaded.recipe),
@@ -123,7 +125,10 @@ class Assembly:
                 for chunk in plan.chunks
             ),
             embedding=Embedding(
-                **embedding.model_dump(), dtype="float32", rows=model.vocab_size, cols=model.hidden_size
+                **embedding.model_dump(),
+                **plan.embedding.model_dump(),
+                rows=model.vocab_size,
+                cols=model.hidden_size,
             ),
             rope=RopeTable(**rope.model_dump(), positions=plan.positions),
             tokenizer=tokenizer,

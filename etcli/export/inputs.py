@@ -20,6 +20,7 @@ _PROGRAM_CODE = (
     "export/backends/*.py",
     "export/lean.py",
     "export/lowering.py",
+    "export/quantizers/*.py",
     "export/tables.py",
     "llama/**/*.py",
     "ops/**/*.py",
@@ -78,7 +79,7 @@ def chunk_key(plan: ExportPlan, chunk: ChunkPlan, config: object, tensors: Mappi
     return value_sha256(
         {
             "backend": plan.backend,
-            "precision": plan.precision,
+            "precision": plan.precision.model_dump(mode="json"),
             "cache": plan.cache,
             "first_layer": chunk.first_layer,
             "layers": chunk.layers,
@@ -97,6 +98,7 @@ def tables_key(plan: ExportPlan, config: object, tensors: Mapping[str, str]) -> 
     return value_sha256(
         {
             "embedding": tensors[EMBEDDING],
+            "format": plan.embedding.model_dump(mode="json"),
             "positions": plan.positions,
             "config": config,
             "versions": tool_versions(),

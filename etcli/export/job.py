@@ -25,6 +25,27 @@ class NamedShape(Part):
     shape: Shape
 
 
+class PrecisionSettings(Part):
+    """How a chunk's linears are quantised: `precision` for all but the head's, `head` for that, and the group size where one needs it.
+
+    Names are those of `quantizers.registry.QUANTIZERS`.
+    """
+
+    precision: str = "fp32"
+    group_size: int | None = None
+    head: str = "fp32"
+
+
+EmbeddingDtype = Literal["float32", "float16", "int8", "int4"]
+
+
+class EmbeddingSettings(Part):
+    """How the embedding table is written: `dtype` as the bundle's manifest names it, and the group size of quantised ones."""
+
+    dtype: EmbeddingDtype = "float32"
+    group_size: int | None = None
+
+
 class ChunkWork(Part):
     """Export one chunk."""
 
@@ -36,6 +57,7 @@ class ChunkWork(Part):
     methods: tuple[NamedShape, ...]
     backend: str
     cache: CacheKind
+    precision: PrecisionSettings = PrecisionSettings()
     tolerance: float
 
 
@@ -44,6 +66,7 @@ class TablesWork(Part):
 
     kind: Literal["tables"] = "tables"
     positions: int
+    embedding: EmbeddingSettings = EmbeddingSettings()
 
 
 class Job(Manifest):
@@ -72,6 +95,10 @@ class Outcome(Manifest):
     delegate_calls: dict[str, int] = pydantic.Field(default_factory=dict)
     errors: dict[str, float] = pydantic.Field(
         default_factory=dict, description="largest absolute error against eager by method"
+    )
+    float_errors: dict[str, float] = pydantic.Field(
+        default_factory=dict,
+        description="error of the eager quantised chunk's output against float32 by method: root mean square over that of the output",
     )
 
 

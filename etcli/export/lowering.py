@@ -14,6 +14,7 @@ from etcli.export.backends.registry import BACKENDS
 from etcli.export.job import ChunkWork, Job
 from etcli.export.lean import lean_lowering
 from etcli.export.measure import Steps, peak_memory_bytes
+from etcli.export.quantizers.registry import half_weights, quantise
 from etcli.export.samples import sample_inputs
 from etcli.export.verification import LOWERED, PROGRAM, SAMPLES, Lowered
 from etcli.llama.chunk import Chunk
@@ -39,7 +40,12 @@ def lower_chunk(job: Job, work: ChunkWork, folder: Path) -> None:
         load_weights(chunk, checkpoint)
         weights_bytes = sum(parameter.nbytes for parameter in chunk.parameters())
     with steps.step("eager"):
-        save_file(_samples(chunk, config, work), folder / SAMPLES)
+        plain = {} if is_float32(work) else _first_outputs(chunk, config, work)
+        quantise(chunk, work.precision)
+        samples = _samples(chunk, config, work)
+        save_file(samples, folder / SAMPLES)
+        float_errors = {name: _relative(samples[f"{name}.output.0"], output) for name, output in plain.items()}
+        del samples, plain
     with steps.step("trace"):
         programs = {
             method.name: torch.export.export(
@@ -49,21 +55,41 @@ def lower_chunk(job: Job, work: ChunkWork, folder: Path) -> None:
         }
     with tempfile.TemporaryDirectory(prefix="weights-", dir=folder) as blobs:
         with steps.step("lower"), lean_lowering(Path(blobs)):
-            program = BACKENDS[work.backend].lower(programs)
+            program = BACKENDS[work.backend].lower(programs, half_weights(chunk, work.precision))
         with steps.step("write"), (folder / PROGRAM).open("wb") as file:
             program.write_to_file(file)
     Lowered(
         seconds=steps.seconds,
         peak_memory_bytes=peak_memory_bytes(),
         weights_bytes=weights_bytes,
+        float_errors=float_errors,
     ).write(folder / LOWERED)
+
+
+def is_float32(work: ChunkWork) -> bool:
+    """Whether nothing of the chunk is quantised."""
+    return work.precision.precision == work.precision.head == "fp32"
+
+
+def _first_outputs(chunk: Chunk, config: ModelConfig, work: ChunkWork) -> dict[str, torch.Tensor]:
+    """Output 0 of every method on the inputs of `_samples`, from float32 weights."""
+    return {method.name: chunk(*_inputs(config, work, number))[0].clone() for number, method in enumerate(work.methods)}
+
+
+def _relative(output: torch.Tensor, right: torch.Tensor) -> float:
+    """Root mean square of the difference over that of `right`."""
+    return float((output - right).norm() / right.norm())
+
+
+def _inputs(config: ModelConfig, work: ChunkWork, number: int) -> tuple[torch.Tensor, ...]:
+    return sample_inputs(config, work.layers, work.methods[number].shape, work.cache, seed=1000 * work.index + number)
 
 
 def _samples(chunk: Chunk, config: ModelConfig, work: ChunkWork) -> dict[str, torch.Tensor]:
     """Inputs and eager outputs of every method, as `METHOD.input.INDEX` and `METHOD.output.INDEX`."""
     found = {}
     for number, method in enumerate(work.methods):
-        inputs = sample_inputs(config, work.layers, method.shape, work.cache, seed=1000 * work.index + number)
+        inputs = _inputs(config, work, number)
         outputs = chunk(*inputs)
         if not all(torch.isfinite(tensor).all() for tensor in outputs):
             raise ExportError(

@@ -24,7 +24,7 @@ from etcli.common.locks import exclusive
 from etcli.common.memory import available_bytes
 from etcli.common.workspace import Workspace
 from etcli.export.assembly import Assembly, remove_leftovers, stop_sources, united_config
-from etcli.export.backends.base import Backend
+from etcli.export.backends.base import Backend, tolerance
 from etcli.export.backends.registry import backend_for
 from etcli.export.currency import bundle_stamp, current_bundle
 from etcli.export.inputs import chunk_key, inputs_sha256, tables_key, tensor_hashes
@@ -205,7 +205,8 @@ class _Export:
                     methods=chunk.methods,
                     backend=self.backend.name,
                     cache=plan.cache,
-                    tolerance=self.backend.precisions[plan.precision],
+                    precision=plan.precision,
+                    tolerance=tolerance(self.backend, plan.precision),
                 )
                 title = f"chunk {chunk.index}"
                 log = logs / f"chunk_{chunk.index}.log"
@@ -214,7 +215,7 @@ class _Export:
         if self.options.force and self.options.only_chunks is None:
             self.store.drop(keys[TABLES])
         if self.store.find(keys[TABLES]) is None:
-            tables = TablesWork(positions=plan.positions)
+            tables = TablesWork(positions=plan.positions, embedding=plan.embedding)
             memory = BASE_MEMORY + 2 * plan.embedding_bytes
             tasks.append(Task(keys[TABLES], "the embedding", tables, memory, logs / "tables.log"))
         if tasks:

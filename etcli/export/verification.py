@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import torch
 from safetensors import safe_open
 
@@ -34,6 +35,7 @@ class Lowered(Manifest):
     seconds: dict[str, float]
     peak_memory_bytes: int
     weights_bytes: int
+    float_errors: dict[str, float] = pydantic.Field(default_factory=dict)
 
 
 def verify_chunk(job: Job, work: ChunkWork, folder: Path) -> None:
@@ -61,6 +63,7 @@ def verify_chunk(job: Job, work: ChunkWork, folder: Path) -> None:
         methods=methods,
         delegate_calls=_delegate_calls(facts, methods, BACKENDS[work.backend].delegate),
         errors=errors,
+        float_errors=lowered.float_errors,
     )
     for name in (SAMPLES, LOWERED):
         (folder / name).unlink()

@@ -119,6 +119,10 @@ class BundleManifest(Manifest):
     model: ModelConfig
     backend: str
     precision: str
+    group_size: int | None = pydantic.Field(
+        default=None, gt=0, description="weights that share a scale, where anything is quantised in groups"
+    )
+    head: str | None = pydantic.Field(default=None, description="precision of the output layer")
     layout: Literal["package", "separate"]
     shapes: tuple[Shape, ...]
     cache: CacheKind

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from etcli.common.errors import Problem
+from etcli.recipe.precisions import precision_findings
 from etcli.recipe.schema import Recipe
 from etcli.recipe.written import Written
 from etcli.tables.socs import find_soc, load_socs
@@ -102,6 +103,10 @@ def _platform(recipe: Recipe) -> Iterator[Finding]:
 
 CHECKS = (
     Check(("export.backend", "export.precision"), _precision),
+    Check(
+        ("export.backend", "export.precision", "export.group_size", "export.head", "export.embedding"),
+        precision_findings,
+    ),
     Check(("export.backend", "neuron"), _neuron),
     Check(("neuron",), _calibration),
     Check(("build.executorch",), _executorch),

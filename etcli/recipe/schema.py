@@ -25,6 +25,8 @@ DEVICE_ROOT = "/data/local/tmp"
 DEVICE_DIR_PATTERN = rf"{DEVICE_ROOT}(/[A-Za-z0-9_][A-Za-z0-9._+-]*)+"
 
 Backend = Literal["portable", "xnnpack", "neuron"]
+HeadPrecision = Literal["fp32", "fp16", "8da4w", "8da8w"]
+EmbeddingPrecision = Literal["fp32", "fp16", "int8", "int4"]
 Precision = Literal["fp32", "fp16", "8da4w", "aqlm", "A16W4", "A16W8", "A16W16", "A8W4", "A8W8"]
 
 
@@ -116,11 +118,16 @@ class ExportSection(Section):
         default="auto", description="KV cache contract: whole caches shifted, or a ring written in place"
     )
     group_size: int | None = pydantic.Field(
-        default=None, ge=1, description="Weights that share a scale, for the quantised precisions"
+        default=None,
+        ge=1,
+        description="Weights that share a scale, for precision 8da4w and embedding int8 and int4: a multiple of 32, by default 32",
     )
-    head: Precision | None = pydantic.Field(default=None, description="Precision of the output layer, if another")
-    embedding: Precision | None = pydantic.Field(
-        default=None, description="Precision of the embedding table, if another"
+    head: HeadPrecision | None = pydantic.Field(
+        default=None,
+        description="Precision of the output layer, by default that of the network, and 8da8w (8-bit weights) with 8da4w",
+    )
+    embedding: EmbeddingPrecision | None = pydantic.Field(
+        default=None, description="Precision of the embedding table, by default fp32"
     )
     python: str | None = pydantic.Field(
         default=None, description="Interpreter of the export worker, where it must be another"

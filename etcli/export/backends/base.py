@@ -6,8 +6,10 @@ only a worker calls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
+
+from etcli.export.job import PrecisionSettings
 
 if TYPE_CHECKING:
     from executorch.exir import EdgeCompileConfig, ExecutorchProgramManager
@@ -28,14 +30,24 @@ class Backend(Protocol):
 
     @property
     def precisions(self) -> Mapping[str, float]:
-        """Supported values of `export.precision`, each with the tolerance of the comparison with eager after export.
+        """Supported precisions of linears, each with the tolerance of the comparison with eager, equally quantised, after export.
 
         The tolerance is the largest absolute difference, divided by the largest absolute value that eager gives for the tensor (at
         least 1).
         """
 
-    def lower(self, programs: Mapping[str, ExportedProgram]) -> ExecutorchProgramManager:
-        """All methods of a chunk as one program with shared weights, graph inputs and outputs left to the caller's memory."""
+    def lower(self, programs: Mapping[str, ExportedProgram], half: Collection[str] = ()) -> ExecutorchProgramManager:
+        """All methods of a chunk as one program with shared weights, graph inputs and outputs left to the caller's memory.
+
+        Args:
+            programs: by method name.
+            half: weights of linears, by parameter name, to write as float16, which holds their values exactly; products stay float32.
+        """
+
+
+def tolerance(backend: Backend, settings: PrecisionSettings) -> float:
+    """What a chunk of these precisions may differ from eager: the most that one of them may."""
+    return max(backend.precisions[settings.precision], backend.precisions[settings.head])
 
 
 def lower_with(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,10 +19,15 @@ class Xnnpack:
 
     name: str = "xnnpack"
     delegate: str | None = "XnnpackBackend"
-    precisions: Mapping[str, float] = field(default_factory=lambda: {"fp32": 1e-4})
+    precisions: Mapping[str, float] = field(
+        default_factory=lambda: {"fp32": 1e-4, "fp16": 1e-4, "8da4w": 5e-2, "8da8w": 5e-2}
+    )
 
-    def lower(self, programs: Mapping[str, ExportedProgram]) -> ExecutorchProgramManager:
+    def lower(self, programs: Mapping[str, ExportedProgram], half: Collection[str] = ()) -> ExecutorchProgramManager:
         """As `Backend.lower`."""
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
-        return lower_with(programs, [XnnpackPartitioner()])
+        from etcli.export.backends.xnnpack_half import half_filters
+
+        with half_filters(half):
+            return lower_with(programs, [XnnpackPartitioner()])
