@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etcli.checkpoint import gguf, meta, pytorch, safetensors, weights_file
+from etcli.checkpoint.adapter import examine_adapter
 from etcli.checkpoint.base import Checkpoint
 from etcli.checkpoint.foreign import unknown_format
 from etcli.common.errors import CheckpointError, Problem
@@ -33,13 +34,18 @@ FORMATS: tuple[Format, ...] = (
 )
 
 
-def examine(path: Path) -> tuple[Checkpoint | None, list[Problem]]:
-    """The checkpoint at `path`, or everything that its headers show to be wrong. Reads no tensor, imports no torch."""
+def examine(path: Path, adapter: Path | None = None) -> tuple[Checkpoint | None, list[Problem]]:
+    """The checkpoint at `path`, or everything that its headers show to be wrong. Reads no tensor, imports no torch.
+
+    Args:
+        adapter: folder of a LoRA adapter to merge into it.
+    """
     try:
-        for kind in FORMATS:
-            if kind.recognises(path):
-                return kind.examine(path)
-        return None, [unknown_format(path)]
+        found = next((kind.examine(path) for kind in FORMATS if kind.recognises(path)), None)
+        if found is None:
+            return None, [unknown_format(path)]
+        checkpoint, _ = found
+        return found if checkpoint is None or adapter is None else examine_adapter(adapter, checkpoint)
     except OSError as error:
         problem = CheckpointError.problem(
             f"the checkpoint cannot be read: {error.strerror or error}",
@@ -50,14 +56,14 @@ def examine(path: Path) -> tuple[Checkpoint | None, list[Problem]]:
         return None, [problem]
 
 
-def open_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint at `path`, checked against its own configuration from headers alone.
+def open_checkpoint(path: Path, adapter: Path | None = None) -> Checkpoint:
+    """The checkpoint at `path`, with the LoRA adapter merged if one is given, checked against its own configuration from headers alone.
 
     Raises:
         CheckpointError: with every problem found: not a checkpoint, cut off, of another architecture, tensors missing or of other
-            shapes than the configuration asks for.
+            shapes than the configuration asks for; an adapter that is none or does not fit.
     """
-    checkpoint, problems = examine(path)
+    checkpoint, problems = examine(path, adapter)
     if checkpoint is None:
         raise CheckpointError.many(problems)
     return checkpoint

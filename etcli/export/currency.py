@@ -10,7 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from etcli.common.errors import UsageError
-from etcli.common.files import stamp
 from etcli.common.hashing import file_sha256
 from etcli.export.inputs import inputs_sha256
 from etcli.manifests.bundle import BundleManifest
@@ -18,6 +17,7 @@ from etcli.manifests.export_report import ExportReport
 from etcli.recipe.fingerprint import export_fingerprint
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST, REPORT
+from etcli.recipe.sources import source_stamp
 
 
 def current_bundle(loaded: LoadedRecipe, source: Path, folder: Path) -> tuple[BundleManifest, ExportReport] | None:
@@ -32,7 +32,7 @@ def current_bundle(loaded: LoadedRecipe, source: Path, folder: Path) -> tuple[Bu
         manifest.recipe_sha256 == recipe_sha256
         and manifest.inputs_sha256 == inputs_sha256(recipe_sha256, report.tensors_sha256)
         and report.source_path == str(source)
-        and report.source_stamp == stamp(source)
+        and report.source_stamp == source_stamp(loaded, source)
     )
     return (manifest, report) if same_inputs and _whole(manifest, report, folder) else None
 

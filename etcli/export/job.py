@@ -76,8 +76,14 @@ class Job(Manifest):
 
     parent: int
     checkpoint: str
+    adapter: str | None = None
     threads: int
     work: Annotated[ChunkWork | TablesWork, pydantic.Field(discriminator="kind")]
+
+    @property
+    def adapter_path(self) -> Path | None:
+        """The LoRA adapter to merge, if there is one."""
+        return None if self.adapter is None else Path(self.adapter)
 
 
 class Outcome(Manifest):

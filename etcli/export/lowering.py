@@ -34,7 +34,7 @@ def lower_chunk(job: Job, work: ChunkWork, folder: Path) -> None:
     torch.set_num_threads(job.threads)
     steps = Steps()
     with steps.step("read"):
-        checkpoint = open_checkpoint(Path(job.checkpoint))
+        checkpoint = open_checkpoint(Path(job.checkpoint), job.adapter_path)
         config = checkpoint.config
         chunk = Chunk(config, work.first_layer, work.layers, head=work.head, cache=work.cache).eval()
         load_weights(chunk, checkpoint)

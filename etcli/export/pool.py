@@ -56,6 +56,7 @@ class Pool:
     Args:
         jobs: workers at once.
         checkpoint: what they read.
+        adapter: LoRA adapter merged into it.
         begin: gives a worker's empty folder for a task's key.
         finished: called with each task as soon as it is done.
         advance: called with the part of a task that was done since.
@@ -66,11 +67,12 @@ class Pool:
         jobs: int,
         checkpoint: Path,
         *,
+        adapter: Path | None = None,
         begin: Callable[[str], Path],
         finished: Callable[[Task], None],
         advance: Callable[[float], None],
     ) -> None:
-        self._jobs, self._checkpoint = jobs, checkpoint
+        self._jobs, self._checkpoint, self._adapter = jobs, checkpoint, adapter
         self._begin, self._finished, self._advance = begin, finished, advance
         self._lines: queue.SimpleQueue[tuple[_Running, str]] = queue.SimpleQueue()
         self._threads = max(1, usable_cores() // jobs)
@@ -103,7 +105,13 @@ class Pool:
 
     def _start(self, task: Task) -> _Running:
         folder = self._begin(task.key)
-        job = Job(parent=os.getpid(), checkpoint=str(self._checkpoint), threads=self._threads, work=task.work)
+        job = Job(
+            parent=os.getpid(),
+            checkpoint=str(self._checkpoint),
+            adapter=None if self._adapter is None else str(self._adapter),
+            threads=self._threads,
+            work=task.work,
+        )
         job.write(folder / Job.FILE)
         # hash seeds differ from process to process, and with them the order of sets: no byte of a bundle may depend on one
         environment = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": str(self._threads), "PYTHONUNBUFFERED": "1"}

@@ -18,7 +18,7 @@ from etcli.checkpoint.base import Checkpoint
 from etcli.checkpoint.opening import open_checkpoint
 from etcli.checkpoint.source import fetch, peek
 from etcli.common.errors import CheckpointError, EtcliError, ExportError, InterruptedByUser
-from etcli.common.files import is_no_space, stamp
+from etcli.common.files import is_no_space
 from etcli.common.hashing import value_sha256
 from etcli.common.locks import exclusive
 from etcli.common.memory import available_bytes
@@ -39,10 +39,11 @@ from etcli.manifests.model import ModelConfig
 from etcli.output.console import Console
 from etcli.output.units import bytes_text
 from etcli.recipe.fingerprint import export_fingerprint
-from etcli.recipe.fit import long_cache_warning
+from etcli.recipe.fit import long_cache_warning, padded_vocabulary_remark
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import REPORT
 from etcli.recipe.resolved import write_resolved
+from etcli.recipe.sources import adapter_path, source_stamp
 from etcli.tokenizer.base import Tokenizer
 from etcli.tokenizer.opening import open_tokenizer
 
@@ -103,7 +104,7 @@ def _refused(error: OSError, workspace: Workspace, source: Path) -> EtcliError:
 
 def _planned(loaded: LoadedRecipe, source: Path) -> tuple[Checkpoint, Tokenizer, ModelConfig, ExportPlan]:
     """What can be known and refused before anything is written."""
-    checkpoint = open_checkpoint(source)
+    checkpoint = open_checkpoint(source, adapter_path(loaded))
     tokenizer = open_tokenizer(source)
     model = united_config(checkpoint.config, tokenizer)
     return checkpoint, tokenizer, model, make_plan(loaded, model)
@@ -114,7 +115,7 @@ def _dry_run(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions)
     if source is None:
         return ExportResult(None, workspace.bundle, dry_run=True)
     found = None if options.force else current_bundle(loaded, source, workspace.bundle)
-    plan = make_plan(loaded, open_checkpoint(source).config)
+    plan = make_plan(loaded, open_checkpoint(source, adapter_path(loaded)).config)
     return ExportResult(
         None if found is None else found[0], workspace.bundle, current=found is not None, dry_run=True, plan=plan
     )
@@ -178,8 +179,13 @@ class _Export:
         long = long_cache_warning(self.loaded, model)
         if long is not None:
             self.console.warn(long, code="export.long_cache")
+        for remark in checkpoint.remarks:
+            self.console.warn(remark, code="checkpoint.remark")
         for remark in tokenizer.remarks:
             self.console.warn(remark, code="tokenizer.remark")
+        padding = padded_vocabulary_remark(model, tokenizer.vocab_size)
+        if padding is not None:
+            self.console.detail(f"    {padding}")
         for stop, sources in stop_sources(model, tokenizer).items():
             self.console.detail(f"    stop id {stop}: {', '.join(sources)}")
 
@@ -237,7 +243,14 @@ class _Export:
         title = f"Exporting {made} chunks for {self.backend.name}, {jobs} at once"
         title += f" ({kept} are finished)" if kept else ""
         with self.console.step(title), self.console.progress("chunks and tables", len(tasks)) as advance:
-            pool = Pool(jobs, self.source, begin=self.store.begin, finished=self._finish, advance=advance)
+            pool = Pool(
+                jobs,
+                self.source,
+                adapter=adapter_path(self.loaded),
+                begin=self.store.begin,
+                finished=self._finish,
+                advance=advance,
+            )
             pool.run(tasks)
 
     def _finish(self, task: Task) -> None:
@@ -294,7 +307,7 @@ class _Export:
                 host=_host(),
                 source=self.loaded.recipe.model.source,
                 source_path=str(self.source),
-                source_stamp=stamp(self.source),
+                source_stamp=source_stamp(self.loaded, self.source),
                 started=self.started.isoformat(timespec="seconds"),
                 seconds=round(time.monotonic() - self.start, 3),
                 chunks=chunks,

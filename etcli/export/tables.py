@@ -29,7 +29,7 @@ def write_tables(job: Job, work: TablesWork, folder: Path) -> None:
     torch.set_num_threads(job.threads)
     steps = Steps()
     with steps.step("write"):
-        checkpoint = open_checkpoint(Path(job.checkpoint))
+        checkpoint = open_checkpoint(Path(job.checkpoint), job.adapter_path)
         config = checkpoint.config
         embedding = load_embedding(checkpoint)
         path = folder / f"embedding_{work.embedding.dtype}.bin"

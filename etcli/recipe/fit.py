@@ -40,6 +40,13 @@ def long_cache_warning(loaded: LoadedRecipe, model: ModelConfig) -> str | None:
     return f"the cache of {cache} positions is longer than the context of {model.context_length} that the network was trained for"
 
 
+def padded_vocabulary_remark(model: ModelConfig, tokens: int) -> str | None:
+    """What to say of an embedding with more rows than the tokenizer has `tokens`, which is common and right: no text has those ids."""
+    if model.vocab_size <= tokens:
+        return None
+    return f"the embedding has {model.vocab_size} rows, {model.vocab_size - tokens} more than the tokenizer has tokens (padding)"
+
+
 def _problem(loaded: LoadedRecipe, key: str, message: str, *, code: str, hint: str) -> Problem:
     place = loaded.location(key)
     return RecipeError.problem(

@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 
 from etcli.common.errors import Problem, StaleError
-from etcli.common.files import stamp
 from etcli.common.workspace import Workspace
 from etcli.manifests.build import BuildManifest
 from etcli.manifests.bundle import BundleManifest
@@ -16,6 +15,7 @@ from etcli.output.console import Console
 from etcli.recipe.builtin import is_builtin_file
 from etcli.recipe.fingerprint import build_fingerprint, export_fingerprint
 from etcli.recipe.loaded import LoadedRecipe
+from etcli.recipe.sources import source_stamp
 
 MANIFEST = "manifest.json"
 REPORT = "export-report.json"
@@ -32,7 +32,7 @@ def bundle_outdated(loaded: LoadedRecipe, manifest: BundleManifest, folder: Path
         report = ExportReport.read(folder / REPORT)
     except FileNotFoundError:
         return None
-    if stamp(Path(report.source_path)) != report.source_stamp:
+    if source_stamp(loaded, Path(report.source_path)) != report.source_stamp:
         return f"the checkpoint {report.source_path} has changed since"
     return None
 

@@ -33,9 +33,6 @@ NOT_YET: tuple[NotYet, ...] = (
         "a source fetched from Hugging Face (hf:)",
         "Download it and give its folder.",
     ),
-    NotYet(
-        "model.adapter", lambda r: r.model.adapter is not None, "a LoRA adapter", "Merge it into the checkpoint first."
-    ),
     NotYet("model.quantize", lambda r: r.model.quantize is not None, "model.quantize", "Remove the key."),
     NotYet(
         "export.backend", lambda r: r.export.backend == "neuron", "backend neuron", "Use backend xnnpack or portable."

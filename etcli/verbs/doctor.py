@@ -24,6 +24,7 @@ from etcli.device.program import adb_program
 from etcli.device.virtual.native import init_program
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
+from etcli.recipe.sources import adapter_path
 from etcli.recipe.support import unsupported
 from etcli.tables.targets import Target, buildable_target, known_target
 from etcli.toolchain import bubblewrap, cmake, compilers, executorch, ninja, qemu
@@ -223,7 +224,7 @@ def _checkpoint(loaded: LoadedRecipe) -> Need:
         return _missing(name, why, error)
     if path is None:
         return Need(name, why, "fetched later", source, "", "etcli export fetches it.")
-    problems = header_problems(path)
+    problems = header_problems(path, adapter_path(loaded))
     if problems:
         return Need(name, why, "missing", problems[0].message, str(path), problems[0].hint, problems[0])
     return Need(name, why, "ok", source, str(path))

@@ -12,8 +12,9 @@ from etcli.common.errors import EtcliError, Problems
 from etcli.export.assembly import stop_sources, united_config
 from etcli.manifests.model import ModelConfig
 from etcli.output.console import Console
-from etcli.recipe.fit import fit_problems, long_cache_warning
+from etcli.recipe.fit import fit_problems, long_cache_warning, padded_vocabulary_remark
 from etcli.recipe.loaded import LoadedRecipe
+from etcli.recipe.sources import adapter_path
 from etcli.recipe.support import unsupported
 from etcli.tokenizer.base import Tokenizer
 from etcli.tokenizer.chat import encode_prompt
@@ -65,12 +66,15 @@ def validate(loaded: LoadedRecipe, console: Console) -> Validated:
             )
     model, kind = None, None
     if path is not None:
-        found = header_problems(path)
+        adapter = adapter_path(loaded)
+        found = header_problems(path, adapter)
         for problem in found:
             problems.add(problem)
         if not found:
-            checkpoint = open_checkpoint(path)
+            checkpoint = open_checkpoint(path, adapter)
             model, kind = checkpoint.config, checkpoint.format
+            for remark in checkpoint.remarks:
+                console.warn(remark, code="checkpoint.remark")
             problems.found.extend(fit_problems(loaded, model))
             long = long_cache_warning(loaded, model)
             if long is not None:
@@ -92,6 +96,9 @@ def _check_tokenizer(
             console.warn(remark, code="tokenizer.remark")
         if model is not None:
             united = united_config(model, tokenizer)
+            padding = padded_vocabulary_remark(model, tokenizer.vocab_size)
+            if padding is not None:
+                console.detail(padding)
             for stop, sources in stop_sources(united, tokenizer).items():
                 console.detail(f"stop id {stop}: {', '.join(sources)}")
         _try_prompt(loaded, tokenizer, console)
