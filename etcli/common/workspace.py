@@ -31,6 +31,11 @@ class Workspace:
         """Finished chunks and logs of an export under way."""
         return self.home / "export"
 
+    @property
+    def deploy_work(self) -> Path:
+        """Files that `deploy` makes from the bundle for a runner that reads another format."""
+        return self.home / "deploy"
+
     def build(self, target: str) -> Path:
         """What `build` renders and compiles for `target`; its `stage/` is pushed."""
         return self.home / "build" / target

@@ -129,6 +129,8 @@ def _sources(
         bundle=bundle,
         bundle_sha256=file_sha256(bundle_folder / LOCAL_MANIFEST),
         build=build,
+        runner=loaded.recipe.run.runner,
+        made=workspace.deploy_work,
         export_command=command_line("export", loaded, workspace),
         build_command=command_line("build", loaded, workspace, "--target", build.target),
     )

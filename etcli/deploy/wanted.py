@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from etcli.common.errors import Problem, Problems, StaleError
-from etcli.common.files import contained
+from etcli.common.files import contained, write_if_changed
 from etcli.common.hashing import file_sha256
 from etcli.device.builds import LocalBuild
 from etcli.manifests.base import FileEntry
 from etcli.manifests.bundle import BundleManifest
 from etcli.recipe.outdated import MANIFEST
+from etcli.tokenizer import llama2c
+from etcli.tokenizer.opening import open_tokenizer
+from etcli.tokenizer.pieces import SentencePieceTokenizer
 
 
 @dataclass(frozen=True)
@@ -30,12 +35,17 @@ class WantedFile:
 
 @dataclass(frozen=True)
 class Sources:
-    """The two local folders of a deployment, and the commands that renew them."""
+    """The two local folders of a deployment, the commands that renew them, and which runner is to find what in them.
+
+    `made` is where files go that are made from the bundle for `runner`.
+    """
 
     bundle_folder: Path
     bundle: BundleManifest
     bundle_sha256: str
     build: LocalBuild
+    runner: str
+    made: Path
     export_command: str
     build_command: str
 
@@ -45,6 +55,7 @@ def wanted_files(sources: Sources) -> tuple[WantedFile, ...]:
 
     Raises:
         StaleError: files are missing, of another size, or outside their folder: all of them at once.
+        CheckpointError: the tokenizer cannot be written in the runner's format.
     """
     problems = Problems()
     found: list[WantedFile] = []
@@ -59,7 +70,31 @@ def wanted_files(sources: Sources) -> tuple[WantedFile, ...]:
             WantedFile(f"bin/{staged.path}", local, staged.size, staged.sha256, staged.executable, staged.reason)
         )
     problems.raise_if_any(StaleError)
+    found += _made_files(sources)
     return tuple(sorted(found, key=lambda file: file.path))
+
+
+def _made_files(sources: Sources) -> list[WantedFile]:
+    """What the runner needs and the bundle holds in another format."""
+    make = _MADE.get(sources.runner)
+    return [] if make is None else make(sources)
+
+
+def _mtk_files(sources: Sources) -> list[WantedFile]:
+    """The MediaTek runner reads `tokenizer.json` and tiktoken ranks as they are, a SentencePiece model only as llama2.c's binary."""
+    tokenizer = open_tokenizer((sources.bundle_folder / sources.bundle.tokenizer.path).parent)
+    if not isinstance(tokenizer, SentencePieceTokenizer):
+        return []
+    data = llama2c.llama2c_bytes(tokenizer, sources.bundle_folder / sources.bundle.tokenizer.path)
+    local = sources.made / llama2c.FILE
+    write_if_changed(local, data)
+    digest = hashlib.sha256(data).hexdigest()
+    return [
+        WantedFile(f"bundle/tokenizer/{llama2c.FILE}", local, len(data), digest, False, "tokenizer of the mtk runner")
+    ]
+
+
+_MADE: Mapping[str, Callable[[Sources], list[WantedFile]]] = {"mtk": _mtk_files}
 
 
 def verify_contents(files: tuple[WantedFile, ...], sources: Sources) -> None:

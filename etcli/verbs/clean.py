@@ -18,7 +18,7 @@ from etcli.recipe.loaded import LoadedRecipe
 from etcli.tables.targets import load_targets
 
 # What the stages make, as patterns of names, folder by folder: whatever has another name was put there by somebody else.
-_HOME = ("bundle", "bundle.recipe.yaml", "export")
+_HOME = ("bundle", "bundle.recipe.yaml", "deploy", "export")
 _RUNS = ("[0-9]" * 8 + "T" + "[0-9]" * 6 + ".*Z",)
 _BUILD = (
     "CMakeLists.txt",
