@@ -9,9 +9,12 @@ from pathlib import Path
 from etcli.build.components import Component
 from etcli.common.errors import BuildError, EtcliError, Problem, Problems
 from etcli.manifests.build import ElfFacts
+from etcli.tables.operators import OperatorLibrary
 from etcli.tables.targets import Target
 from etcli.toolchain.elf import is_elf, read_elf, read_symbol_versions
 from etcli.toolchain.registrations import read_registrations
+
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,17 @@ class Audit:
     problems: tuple[Problem, ...]
 
 
-def audit(stage: Path, target: Target, programs: Sequence[str], parts: Sequence[Component]) -> Audit:
-    """Read every file of `stage` and compare it with what `target` needs. Raises nothing for a bad file; see `Audit.problems`."""
+def audit(
+    stage: Path,
+    target: Target,
+    programs: Sequence[str],
+    parts: Sequence[Component],
+    libraries: Sequence[OperatorLibrary] = (),
+) -> Audit:
+    """Read every file of `stage` and compare it with what `target` needs. Raises nothing for a bad file; see `Audit.problems`.
+
+    Each program must come with all operators of `libraries`, and with no operator twice, whoever registers it.
+    """
     problems = Problems()
     facts: dict[str, ElfFacts] = {}
     names = sorted(path.name for path in stage.iterdir())
@@ -70,6 +82,10 @@ def audit(stage: Path, target: Target, programs: Sequence[str], parts: Sequence[
                     "The ExecuTorch package is not the one expected; install its wheel again.",
                 )
             )
+    for program in (name for name in programs if name in facts):
+        loaded = {name: by_file[name].operators for name in sorted(_loaded_by(program, facts))}
+        for problem in _operator_problems(program, loaded, libraries):
+            problems.add(problem)
     reasons = {name: "program" if name in programs else _needed_by(users.get(name, ())) for name in names}
     return Audit(facts, reasons, tuple(sorted(operators)), tuple(sorted(backends)), tuple(problems.found))
 
@@ -135,19 +151,62 @@ def _closure_problems(
                     "It has to be staged: an install() rule in native/runner/CMakeLists.txt, or a static library instead.",
                 )
             )
-    loaded: set[str] = set()
-    open_ends = [name for name in programs if name in facts]
-    while open_ends:
-        name = open_ends.pop()
-        if name not in loaded:
-            loaded.add(name)
-            open_ends += [library for library in facts[name].needed if library in facts]
-    for name in sorted(set(facts) - loaded):
+    loaded = [_loaded_by(name, facts) for name in programs if name in facts]
+    for name in sorted(set(facts).difference(*loaded)):
         found.append(
             _problem(
                 "audit.never_loaded",
                 f"no program loads stage/{name}, so nothing in it is registered",
                 "The linker dropped it; check the link options of its target (--no-as-needed).",
+            )
+        )
+    return found
+
+
+def _loaded_by(program: str, facts: Mapping[str, ElfFacts]) -> set[str]:
+    """The program and every staged library that it loads, through others too."""
+    loaded: set[str] = set()
+    open_ends = [program]
+    while open_ends:
+        name = open_ends.pop()
+        if name not in loaded:
+            loaded.add(name)
+            open_ends += [library for library in facts[name].needed if library in facts]
+    return loaded
+
+
+def _operator_problems(
+    program: str, loaded: Mapping[str, Sequence[str]], libraries: Sequence[OperatorLibrary]
+) -> list[Problem]:
+    """Operators that the program lacks, or starts with twice. `loaded`: file to what it registers, repeated where it does so twice."""
+    found = []
+    providers: dict[str, list[str]] = {}
+    for file, operators in loaded.items():
+        for operator in operators:
+            providers.setdefault(operator, []).append(file)
+    for library in libraries:
+        absent = [operator for operator in library.operators if operator not in providers]
+        if absent:
+            found.append(
+                _problem(
+                    "audit.not_registered",
+                    f"neither {program} nor what it loads registers {', '.join(absent)} of {library.name}",
+                    f"The linker left the library out; {program} has to be linked with all of its objects.",
+                )
+            )
+    twice: dict[tuple[str, ...], list[str]] = {}
+    for operator, files in sorted(providers.items()):
+        if len(files) > 1:
+            twice.setdefault(tuple(files), []).append(operator)
+    for by, operators in twice.items():
+        shown = ", ".join(operators[:_SHOWN]) + (
+            f" and {len(operators) - _SHOWN} more" if len(operators) > _SHOWN else ""
+        )
+        found.append(
+            _problem(
+                "audit.registered_twice",
+                f"{program} would end at its start: {shown} registered by {' and by '.join(by)}",
+                "Link one of them only.",
             )
         )
     return found

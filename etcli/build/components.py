@@ -1,10 +1,13 @@
-"""Which parts of ExecuTorch a runner is linked with, from what the recipe exports to."""
+"""Which parts of ExecuTorch and which operators of our own a runner is linked with, from what the recipe exports to."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from etcli.recipe.schema import Recipe
+from etcli.tables.operators import ATTENTION, OperatorLibrary, read_operators
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,27 @@ _FOR_BACKEND: dict[str, tuple[Component, ...]] = {
 }
 
 
-def components(recipe: Recipe) -> tuple[Component, ...]:
-    """What a runner for this recipe is linked with. The CPU kernels are always there: some operators stay outside every delegate.
+_OPERATORS_FOR_RUNNER: dict[str, tuple[str, ...]] = {"etcli": (ATTENTION,), "mtk": ()}
+"""Folders under `native/`. Our runner always has the operators of `cache: ring`: small, and one build then runs bundles of either cache."""
+
+
+def operator_libraries(recipe: Recipe, native: Path) -> tuple[OperatorLibrary, ...]:
+    """The operators under `native` that a runner for this recipe is linked with, whole.
+
+    Raises:
+        BuildError: one of them is not as its description says.
+    """
+    return tuple(read_operators(native / name) for name in _OPERATORS_FOR_RUNNER[recipe.run.runner])
+
+
+def components(recipe: Recipe, libraries: Sequence[OperatorLibrary] = ()) -> tuple[Component, ...]:
+    """What a runner for this recipe and these operators is linked with.
+
+    The CPU kernels are always there: some operators stay outside every delegate.
 
     Raises:
         KeyError: no build is known for the recipe's backend; `recipe/support.py` refuses those before.
     """
-    return (*_ALWAYS, *_FOR_BACKEND[recipe.export.backend])
+    known = (*_ALWAYS, *_FOR_BACKEND[recipe.export.backend])
+    wanted = dict.fromkeys(name for library in libraries for name in library.components)
+    return (*known, *(Component(name) for name in wanted if name not in {part.cmake_target for part in known}))

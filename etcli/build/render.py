@@ -10,6 +10,7 @@ from etcli import __version__
 from etcli.build.components import Component
 from etcli.build.sources import RunnerSources
 from etcli.common.templating import render
+from etcli.tables.operators import OperatorLibrary
 from etcli.tables.targets import Target
 from etcli.toolchain import cmake
 from etcli.toolchain.compilers import Compiler
@@ -35,7 +36,11 @@ class Toolset:
 
 
 def render_project(
-    target: Target, tools: Toolset, parts: Sequence[Component], sources: RunnerSources
+    target: Target,
+    tools: Toolset,
+    parts: Sequence[Component],
+    sources: RunnerSources,
+    libraries: Sequence[OperatorLibrary] = (),
 ) -> Mapping[str, str]:
     """File name to text of every file of the project. Only `machine.cmake` holds paths of this machine.
 
@@ -49,6 +54,7 @@ def render_project(
         "target": target,
         "components": parts,
         "sources": sources,
+        "operator_libraries": libraries,
         "definitions": {name: _DEFINITIONS[name] for name in sources.definitions},
         "build_type": BUILD_TYPE,
         "binary_dir": BINARY_DIR,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from etcli import __version__
 from etcli.build.audit import Audit, audit
-from etcli.build.components import Component, components
+from etcli.build.components import Component, components, operator_libraries
 from etcli.build.record import RECORD, BuildRecord, changed, explained, make_record, read_record
 from etcli.build.render import BINARY_DIR, BUILD_TYPE, Toolset, render_project
 from etcli.build.sources import RunnerSources, read_sources
@@ -26,6 +26,7 @@ from etcli.recipe.fingerprint import build_fingerprint
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST
 from etcli.recipe.resolved import write_resolved
+from etcli.tables.operators import OperatorLibrary
 from etcli.tables.targets import Target, buildable_target
 from etcli.toolchain import cmake, compilers, executorch, ninja
 from etcli.toolchain.compilers import Compiler
@@ -66,6 +67,7 @@ class _Inputs:
     target: Target
     parts: tuple[Component, ...]
     sources: RunnerSources
+    libraries: tuple[OperatorLibrary, ...]
     tools: Toolset
     files: dict[str, str]
     record: BuildRecord
@@ -148,10 +150,14 @@ def _inputs(loaded: LoadedRecipe, target: Target, folder: Path, console: Console
     package = executorch.find(target, console)
     tools = Toolset(compiler, package, ninja_path)
     sources = read_sources(asset_dir("native"))
-    parts = components(loaded.recipe)
-    files = dict(render_project(target, tools, parts, sources))
+    libraries = operator_libraries(loaded.recipe, asset_dir("native"))
+    parts = components(loaded.recipe, libraries)
+    files = dict(render_project(target, tools, parts, sources, libraries))
     fingerprint = build_fingerprint(loaded.recipe, target.name)
-    return _Inputs(target, parts, sources, tools, files, make_record(folder, files, tools, sources.hashes, fingerprint))
+    compiled: tuple[RunnerSources | OperatorLibrary, ...] = (sources, *libraries)
+    hashes = {f"{part.root.name}/{name}": sha256 for part in compiled for name, sha256 in part.hashes.items()}
+    record = make_record(folder, files, tools, hashes, fingerprint)
+    return _Inputs(target, parts, sources, libraries, tools, files, record)
 
 
 def _planned(folder: Path, inputs: _Inputs, options: BuildOptions) -> BuildResult:
@@ -222,7 +228,7 @@ def _build(
     with console.step("put together and audit"), tempfile.TemporaryDirectory(prefix=".stage.", dir=folder) as text:
         fresh = Path(text) / STAGE
         tree.install(fresh)
-        seen = audit(fresh, inputs.target, tuple(inputs.sources.programs), inputs.parts)
+        seen = audit(fresh, inputs.target, tuple(inputs.sources.programs), inputs.parts, inputs.libraries)
         if seen.problems:
             raise EtcliError.many(seen.problems)
         manifest = _manifest(loaded, fresh, inputs, seen)

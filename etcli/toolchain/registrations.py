@@ -22,7 +22,7 @@ from etcli.toolchain.elf import opened
 _OPERATOR = re.compile(rb"[A-Za-z_]\w*::\w+(?:\.\w+)?\0")
 _BACKEND = re.compile(rb"[A-Za-z]\w*Backend\0")
 _POINTER = 8
-_KERNEL_FUNCTION = 2 * _POINTER
+_KERNEL_KEY, _KERNEL_FUNCTION = _POINTER, 2 * _POINTER
 _BACKEND_OBJECT = _POINTER
 # R_X86_64_RELATIVE, R_AARCH64_RELATIVE: the addend is the address. The others (64, GLOB_DAT) add a symbol's value.
 _RELATIVE = {"EM_X86_64": 8, "EM_AARCH64": 1027}
@@ -32,7 +32,10 @@ _EXECUTABLE, _WRITABLE = 1, 2
 
 @dataclass(frozen=True)
 class Registrations:
-    """Names in alphabetical order: operators as `aten::add.out`, delegates as `XnnpackBackend`."""
+    """Names in alphabetical order: operators as `aten::add.out`, delegates as `XnnpackBackend`.
+
+    An operator is named as often as it is registered for any type and layout; the runtime ends a process in which that happens twice.
+    """
 
     operators: tuple[str, ...]
     backends: tuple[str, ...]
@@ -63,7 +66,8 @@ def read_registrations(path: Path, *, error: type[EtcliError] = UsageError) -> R
             for segment in elf.iter_segments("PT_LOAD")
         ]
         pointers = _pointers(elf)
-        operators: set[str] = set()
+        operators: list[str] = []
+        with_key: set[str] = set()
         backends: set[str] = set()
         for place, target in pointers.items():
             text = _holding(loads, target)
@@ -73,12 +77,16 @@ def read_registrations(path: Path, *, error: type[EtcliError] = UsageError) -> R
             if _points_to(memory, pointers.get(place + _KERNEL_FUNCTION), _EXECUTABLE) and (
                 found := _OPERATOR.match(data, start)
             ):
-                operators.add(found[0][:-1].decode())
+                name = found[0][:-1].decode()
+                if place + _KERNEL_KEY in pointers:
+                    with_key.add(name)
+                else:
+                    operators.append(name)
             if _points_to(memory, pointers.get(place + _BACKEND_OBJECT), _WRITABLE) and (
                 found := _BACKEND.match(data, start)
             ):
                 backends.add(found[0][:-1].decode())
-        return Registrations(tuple(sorted(operators)), tuple(sorted(backends)))
+        return Registrations(tuple(sorted([*operators, *(with_key - set(operators))])), tuple(sorted(backends)))
 
 
 def _pointers(elf: ELFFile) -> dict[int, int]:

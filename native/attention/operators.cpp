@@ -170,7 +170,7 @@ bool copy_last_row(const Tensor& x, const Tensor& pos, Tensor& out) {
   }
   const int64_t valid = pos.const_data_ptr<int64_t>()[1];
   if (valid < 1 || valid > tokens) {
-    ET_LOG(Error, "%s: row %" PRId64 " of %" PRId64, op, valid - 1, tokens);
+    ET_LOG(Error, "%s: %" PRId64 " valid rows of %" PRId64, op, valid, tokens);
     return false;
   }
   std::memmove(out.mutable_data_ptr<float>(), x.const_data_ptr<float>() + (valid - 1) * width, static_cast<size_t>(width) * sizeof(float));

@@ -45,6 +45,31 @@ int main() {
     std::printf("%s\\n", executorch::runtime::get_backend_name(i).get());
 }
 """
+# As native/attention in the large: operators, and a file with flags of its own.
+OPERATORS = """\
+name: etcli_attention
+namespace: etcli
+operators: ["ring_attention.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)", "last_row.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)"]
+sources: [operators.cpp]
+architectures:
+  x86_64: {special.cpp: [-mavx2, -mfma]}
+  aarch64: {special.cpp: [-march=armv8.2-a]}
+components: [runtime]
+"""
+KERNEL_TABLE = """\
+#include <executorch/runtime/kernel/operator_registry.h>
+using namespace executorch::runtime;
+void special();
+static void run(KernelRuntimeContext&, Span<EValue*>) { special(); }
+static const Kernel kernels[] = {Kernel("etcli::ring_attention.out", run), Kernel("etcli::last_row.out", run)};
+[[maybe_unused]] static const Error registered = register_kernels({kernels, 2});
+"""
+SPECIAL = """\
+#if defined(__x86_64__) && !defined(__AVX2__)
+#error "compiled without its flags"
+#endif
+void special() {}
+"""
 
 
 def write_native(folder: Path) -> Path:
@@ -58,6 +83,10 @@ def write_native(folder: Path) -> Path:
         ("backends.cpp", BACKENDS),
     ):
         (runner / name).write_text(text)
+    operators = folder / "attention"
+    operators.mkdir()
+    for name, text in (("op.yaml", OPERATORS), ("operators.cpp", KERNEL_TABLE), ("special.cpp", SPECIAL)):
+        (operators / name).write_text(text)
     return folder
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from etcli.build.audit import Audit, audit
 from etcli.build.components import Component
+from etcli.common.assets import asset_dir
+from etcli.tables.operators import ATTENTION, read_operators
 from etcli.tables.targets import Target, load_targets
 
 HOST = load_targets()["host"]
@@ -126,3 +128,74 @@ def test_a_component_that_registers_nothing(stage: Path) -> None:
     part = Component("ours", backends=("OursBackend",), operators=True)
     found = audited(stage, HOST, part)
     assert codes(found) == ["audit.not_registered", "audit.not_registered"]
+
+
+# What registers operators: a table of name, key and function, kept by someone who uses it. `used` keeps the linker from dropping it.
+TABLE = """
+struct Kernel {{ const char* name; const char* key; void (*function)(); }};
+static void run() {{}}
+extern const Kernel {used}[];
+const Kernel {used}[] = {{ {rows} }};
+"""
+
+
+def table(used: str, *operators: str) -> str:
+    rows = ", ".join(f'{{"{name}", nullptr, run}}' for name in operators)
+    return TABLE.format(used=used, rows=rows)
+
+
+RING = ("etcli::ring_attention.out", "etcli::last_row.out")
+LIBRARY = read_operators(asset_dir("native") / ATTENTION)
+
+
+def with_operators(stage: Path, in_main: tuple[str, ...], in_library: tuple[str, ...] = ()) -> Audit:
+    compiled(
+        stage / "libours.so",
+        table("ours_table", *(in_library or ("ours::nothing.out",))) + "int ours() { return 0; }",
+        "-shared",
+        "-Wl,-soname,libours.so",
+    )
+    text = table("main_table", *(in_main or ("main::nothing.out",)))
+    compiled(
+        stage / "main", f"{text} int ours(); int main() {{ return ours(); }}", *against(stage), "-Wl,-rpath,$ORIGIN"
+    )
+    return audit(stage, HOST, ("main",), (), (LIBRARY,))
+
+
+@pytest.mark.parametrize(("in_main", "in_library"), [(RING, ()), ((), RING), (RING[:1], RING[1:])])
+def test_operators_of_our_own_may_stand_anywhere(
+    stage: Path, in_main: tuple[str, ...], in_library: tuple[str, ...]
+) -> None:
+    found = with_operators(stage, in_main, in_library)
+    assert found.problems == ()
+    assert set(RING) <= set(found.operators)
+
+
+def test_operators_that_the_linker_left_out(stage: Path) -> None:
+    [problem] = with_operators(stage, (), RING[:1]).problems
+    assert problem.code == "audit.not_registered"
+    assert "etcli::last_row.out" in problem.message
+    assert "etcli::ring_attention.out" not in problem.message
+    assert "main" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("in_main", "in_library", "by"),
+    [
+        (RING, RING[:1], "libours.so and by main"),
+        ((), (*RING, RING[0]), "libours.so and by libours.so"),
+    ],
+)
+def test_operators_that_are_registered_twice(
+    stage: Path, in_main: tuple[str, ...], in_library: tuple[str, ...], by: str
+) -> None:
+    [problem] = with_operators(stage, in_main, in_library).problems
+    assert problem.code == "audit.registered_twice"
+    assert f"etcli::ring_attention.out registered by {by}" in problem.message
+    assert "last_row" not in problem.message
+
+
+def test_two_programs_may_each_have_an_operator(stage: Path) -> None:
+    with_operators(stage, RING)
+    shutil.copy(stage / "main", stage / "other")
+    assert audit(stage, HOST, ("main", "other"), (), (LIBRARY,)).problems == ()

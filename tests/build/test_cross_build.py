@@ -36,6 +36,7 @@ def test_the_runner_for_aarch64(make_recipe: Recipes, tmp_path: Path) -> None:
     assert manifest.executorch_provider == "wheel:manylinux_2_28_aarch64"
     assert manifest.backends == ("XnnpackBackend",)
     assert {"aten::add.out", "aten::sym_size.int", "executorch_prim::et_view.default"} <= set(manifest.operators)
+    assert {"etcli::ring_attention.out", "etcli::last_row.out"} <= set(manifest.operators)
     staged = {file.path: file.elf for file in manifest.stage}
     assert {"etcli_llama_runner", "etcli_executor_runner"} <= set(staged)
     for elf in staged.values():
