@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from etcli.checkpoint.hf_config import CONFIG, read_config
-from etcli.checkpoint.meta_config import HF_WORDS, PARAMS, read_params
+from etcli.checkpoint.meta_config import CODE, HF_WORDS, PARAMS, read_params
 from etcli.checkpoint.state_dict import read_header
+from etcli.checkpoint.stored import StoredTensor
 from etcli.checkpoint.weights import Weights, WeightsCheckpoint, examine_weights
-from etcli.common.errors import CheckpointError, Problem, Problems
+from etcli.common.errors import CheckpointError, EtcliError, Problem, Problems
+from etcli.common.jsonfile import read_object
 
 NAME = "meta"
 SHARD = re.compile(r"consolidated\.(\d{2})\.(pth|pt|safetensors)")
@@ -27,6 +30,8 @@ def examine(path: Path) -> tuple[WeightsCheckpoint | None, list[Problem]]:
     problems, remarks = Problems(), list[str]()
     files = _files(path, problems)
     parts = [problems.attempt(functools.partial(read_header, file, remarks)) for file in files]
+    if not problems:
+        problems.add(_count_problem(path, files, parts[0] or {}))
     hugging = (path / CONFIG).is_file() and not (path / PARAMS).is_file()
     if problems:
         _ = read_config(path, problems) if hugging else read_params(path, {}, problems, [])
@@ -69,3 +74,34 @@ def _files(path: Path, problems: Problems) -> list[Path]:
             )
         )
     return [path / name for name in names]
+
+
+def _count_problem(path: Path, files: Sequence[Path], part: Mapping[str, StoredTensor]) -> Problem | None:
+    """The problem of more or fewer shards than the first one was cut for: its queries are that part of all."""
+    query = next((tensor for name, tensor in part.items() if name.endswith("layers.0.attention.wq.weight")), None)
+    if query is None or len(query.shape) != 2 or not query.shape[0]:
+        return None
+    total, rest = divmod(_query_rows(path) or query.shape[1], query.shape[0])
+    if rest or total in (0, len(files)):
+        return None
+    found = ", ".join(file.name for file in files[:4]) + (", ..." if files[4:] else "")
+    beyond = range(len(files), min(total, len(files) + 4))
+    absent = f", expected also {', '.join(f'consolidated.{number:02d}.pth' for number in beyond)}" if beyond else ""
+    return CheckpointError.problem(
+        f"there are {len(files)} of {total} shards: found {found}{absent}",
+        code="checkpoint.shard_missing" if beyond else "checkpoint.ambiguous",
+        hint="Fetch the missing files into the folder."
+        if beyond
+        else "Some are left from another save; fetch the folder again.",
+        file=path,
+    )
+
+
+def _query_rows(path: Path) -> int | None:
+    """Rows of a whole query projection where `params.json` gives heads a size of their own; else they are as many as its columns."""
+    try:
+        values = read_object(path / PARAMS, code=CODE)
+    except (EtcliError, OSError):
+        return None  # which is reported when the configuration is read
+    heads, size = values.get("n_heads"), values.get("head_dim")
+    return heads * size if type(heads) is int and type(size) is int else None

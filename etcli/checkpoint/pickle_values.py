@@ -15,7 +15,7 @@ from typing import Any
 
 MAX_BYTES = 64 << 20
 """Far above the pickle of any network (an 8B model's has 40 KB): tensors are outside of it."""
-_MAX_STEPS = 1_000_000
+_MAX_STEPS = 400_000
 _MAX_DIMENSIONS = 16
 _MAX_LINE = 1024
 

@@ -52,7 +52,7 @@ def merged(
             lost.append(parts[0].name)
             continue
         axis = _axis(name, named) if shards > 1 else 0
-        if len({(part.dtype, _across(part.shape, axis)) for part in parts}) > 1:
+        if len({(part.dtype, part.shape) for part in parts}) > 1:
             unlike.append(parts[0].name)
             continue
         pieces[name] = Piece(tuple(parts[:1] if axis is None else parts), axis or 0)
@@ -92,8 +92,3 @@ def _embedding_axis(named: Mapping[str, Sequence[StoredTensor]]) -> int | None:
         return 1
     whole = head and len(head[0].shape) == 2 and embedding[0].shape[0] == sum(part.shape[0] for part in head)
     return None if whole else 0
-
-
-def _across(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
-    """The lengths that all parts must share."""
-    return shape if axis is None else (*shape[:axis], *shape[axis + 1 :])

@@ -64,8 +64,8 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def read_stored(tensor: StoredTensor, rows: npt.NDArray[np.intp]) -> torch.Tensor:
-    """Rows of the tensor, in the order asked for, in float32, contiguous, in memory of its own. Needs one of `READABLE`.
+def read_stored(tensor: StoredTensor, rows: npt.NDArray[np.intp] | None = None) -> torch.Tensor:
+    """The tensor, or the rows asked for in their order, in float32, contiguous, in memory of its own. Needs one of `READABLE`.
 
     Raises:
         CheckpointError: `checkpoint.truncated`, the file no longer has its bytes.
@@ -93,7 +93,8 @@ def read_stored(tensor: StoredTensor, rows: npt.NDArray[np.intp]) -> torch.Tenso
         {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}[tensor.dtype]
     )
     shaped = values.as_strided(tensor.shape, tensor.strides or contiguous_strides(tensor.shape))
-    first, count = (int(rows[0]), len(rows)) if len(rows) else (0, 0)
-    in_order = bool(np.array_equal(rows, np.arange(first, first + count)))
-    taken = shaped[first : first + count] if in_order else shaped[torch.from_numpy(rows)]
-    return taken.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+    if rows is not None:
+        first, count = (int(rows[0]), len(rows)) if len(rows) else (0, 0)
+        in_order = bool(np.array_equal(rows, np.arange(first, first + count)))
+        shaped = shaped[first : first + count] if in_order else shaped[torch.from_numpy(rows)]
+    return shaped.to(torch.float32, copy=True, memory_format=torch.contiguous_format)

@@ -27,7 +27,7 @@ from etcli.checkpoint.pickle_values import (
     read_pickle,
 )
 from etcli.checkpoint.stored import BITS, StoredTensor, contiguous_strides
-from etcli.common.errors import CheckpointError, EtcliError
+from etcli.common.errors import CheckpointError
 
 _ZIP = b"PK\3\4"
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
@@ -93,7 +93,7 @@ def read_torch_file(path: Path) -> TorchFile:
     """
     pointer = lfs_pointer(path)
     if pointer is not None:
-        raise EtcliError.many([pointer])
+        raise CheckpointError.many([pointer])
     with path.open("rb") as file:
         start = file.read(512)
         file.seek(0)
