@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from etcli.checkpoint.layout import EMBEDDING, HEAD, NORM, expected_shapes
 from etcli.common.errors import RecipeError, UsageError
 from etcli.export.job import EmbeddingDtype, EmbeddingSettings, NamedShape, PrecisionSettings
+from etcli.export.settings import embedding_settings, precision_settings
 from etcli.manifests.bundle import CacheKind, Shape
 from etcli.manifests.model import ModelConfig
 from etcli.recipe.fingerprint import cache_kind
 from etcli.recipe.fit import fit_problems
 from etcli.recipe.loaded import LoadedRecipe
-from etcli.recipe.precisions import embedding_precision, group_size, groups_embedding, head_precision
 
 BASE_MEMORY = 500 << 20
 """Resident bytes of a worker before it reads a weight, PyTorch and ExecuTorch mostly (benchmarks/export_memory.py: 455 MB)."""
 
 _FLOAT32 = 4
-_EMBEDDING_DTYPES: dict[str, EmbeddingDtype] = {"fp32": "float32", "fp16": "float16", "int8": "int8", "int4": "int4"}
 _EMBEDDING_BITS: dict[EmbeddingDtype, int] = {"float32": 32, "float16": 16, "int8": 8, "int4": 4}
 
 
@@ -91,7 +90,7 @@ def make_plan(loaded: LoadedRecipe, config: ModelConfig) -> ExportPlan:
     positions = shapes[0].cache
     layers = config.num_layers // recipe.export.chunks
     sizes = {name: math.prod(shape) * _FLOAT32 for name, shape in expected_shapes(config).items()}
-    embedding = _embedding(loaded)
+    embedding = embedding_settings(recipe)
     chunks = []
     for index in range(recipe.export.chunks):
         head = index == recipe.export.chunks - 1
@@ -112,9 +111,7 @@ def make_plan(loaded: LoadedRecipe, config: ModelConfig) -> ExportPlan:
     return ExportPlan(
         name=recipe.name,
         backend=recipe.export.backend,
-        precision=PrecisionSettings(
-            precision=recipe.export.precision, group_size=group_size(recipe), head=head_precision(recipe)
-        ),
+        precision=precision_settings(recipe),
         embedding=embedding,
         cache=cache_kind(recipe),
         shapes=shapes,
@@ -154,14 +151,6 @@ def check_chosen(chunks: int, only: tuple[int, ...] | None) -> None:
             code="export.no_such_chunk",
             hint=f"The recipe's chunks are 0 to {chunks - 1}.",
         )
-
-
-def _embedding(loaded: LoadedRecipe) -> EmbeddingSettings:
-    recipe = loaded.recipe
-    return EmbeddingSettings(
-        dtype=_EMBEDDING_DTYPES[embedding_precision(recipe)],
-        group_size=group_size(recipe) if groups_embedding(recipe) else None,
-    )
 
 
 def _tensors(sizes: dict[str, int], layers: range, config: ModelConfig, *, head: bool) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The eager reference run as a subprocess, so that the caller neither imports torch nor holds a model.
+"""The eager reference, quantised as the recipe asks, run as a subprocess, so that the caller neither imports torch nor holds a model.
 
 The right tokens of a prompt (`run_reference`), or the reference's opinion of tokens that something else produced (`judge_tokens`).
 """
@@ -6,13 +6,16 @@ The right tokens of a prompt (`run_reference`), or the reference's opinion of to
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from etcli.checkpoint.source import fetch
 from etcli.export.isolated import run_isolated
+from etcli.export.settings import embedding_settings, precision_settings
 from etcli.llama.answers import Judgement, ReferenceResult
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
+from etcli.recipe.sources import adapter_path
 
 __all__ = ["Judgement", "ReferenceResult", "judge_tokens", "run_reference"]
 
@@ -20,7 +23,7 @@ __all__ = ["Judgement", "ReferenceResult", "judge_tokens", "run_reference"]
 def run_reference(
     loaded: LoadedRecipe, *, prompt_ids: Sequence[int], max_new_tokens: int, cache_length: int, console: Console
 ) -> ReferenceResult:
-    """Decode `prompt_ids` greedily in eager float32 from the recipe's checkpoint.
+    """Decode `prompt_ids` greedily in eager PyTorch from the recipe's checkpoint, in its precisions.
 
     Stops as the runner does: after a stop id, after `max_new_tokens`, or when all `cache_length` positions are used.
 
@@ -31,10 +34,12 @@ def run_reference(
     """
     job = {
         "checkpoint": str(fetch(loaded, console)),
+        "adapter": _text(adapter_path(loaded)),
         "prompt_ids": list(prompt_ids),
         "max_new_tokens": max_new_tokens,
         "cache_length": cache_length,
         "tokens": None,
+        **_precisions(loaded),
     }
     with console.progress("reference tokens", max_new_tokens) as advance:
         result = _run(job, console, lambda: advance(1))
@@ -51,12 +56,25 @@ def judge_tokens(
     """
     job = {
         "checkpoint": str(fetch(loaded, console)),
+        "adapter": _text(adapter_path(loaded)),
         "prompt_ids": list(prompt_ids),
         "cache_length": cache_length,
         "tokens": list(tokens),
+        **_precisions(loaded),
     }
     result = _run(job, console, lambda: None)
     return tuple(Judgement(**item) for item in result["judgements"])
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _precisions(loaded: LoadedRecipe) -> dict[str, Any]:
+    return {
+        "precision": precision_settings(loaded.recipe).model_dump(mode="json"),
+        "embedding": embedding_settings(loaded.recipe).model_dump(mode="json"),
+    }
 
 
 def _run(job: Mapping[str, Any], console: Console, on_token: Callable[[], None]) -> dict[str, Any]:

@@ -10,15 +10,19 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etcli.checkpoint.base import Checkpoint
 from etcli.common.errors import CheckpointError
 from etcli.export.isolated import Send, isolated_main
+from etcli.export.job import EmbeddingSettings, PrecisionSettings
+
+if TYPE_CHECKING:
+    from etcli.llama.passes import Rounding
 
 
 def work(job: dict[str, Any], send: Send) -> Mapping[str, Any]:
-    """Decode (`tokens` of the job is null) or judge the given tokens.
+    """Decode (`tokens` of the job is null) or judge the given tokens, with the weights as `precision` and `embedding` of the job leave them.
 
     Raises:
         EtcliError: as opening a checkpoint and `ReferenceDecoder` do.
@@ -32,14 +36,18 @@ def work(job: dict[str, Any], send: Send) -> Mapping[str, Any]:
 
     # More threads than physical cores slow matrix products down.
     torch.set_num_threads(min(len(os.sched_getaffinity(0)), psutil.cpu_count(logical=False) or 1))
-    checkpoint = open_checkpoint(Path(job["checkpoint"]))
+    adapter = job.get("adapter")
+    checkpoint = open_checkpoint(Path(job["checkpoint"]), None if adapter is None else Path(adapter))
     held = fits_in_memory(checkpoint.config)
     size = float32_bytes(checkpoint.config)
     send({"event": "weights", "held": held, "bytes": size})
     kind = HeldPasses if held else StreamedPasses
+    rounding = rounding_of(
+        PrecisionSettings.model_validate(job["precision"]), EmbeddingSettings.model_validate(job["embedding"])
+    )
     decoder = ReferenceDecoder(
         checkpoint,
-        kind(checkpoint),
+        kind(checkpoint, rounding),
         stop_ids=_stop_ids(checkpoint),
         on_token=lambda index, token: send({"event": "token", "index": index, "id": token}),
     )
@@ -49,6 +57,17 @@ def work(job: dict[str, Any], send: Send) -> Mapping[str, Any]:
         return {"judgements": [dataclasses.asdict(item) for item in judged]}
     decoded = decoder.decode(prompt, max_new_tokens=job["max_new_tokens"], cache_length=cache)
     return dataclasses.asdict(decoded)
+
+
+def rounding_of(precision: PrecisionSettings, embedding: EmbeddingSettings) -> Rounding | None:
+    """What an export with these settings does to the weights, None where it keeps float32 throughout."""
+    from etcli.export.quantizers.embedding import rounded
+    from etcli.export.quantizers.registry import quantise
+    from etcli.llama.passes import Rounding
+
+    if precision.precision == precision.head == "fp32" and embedding.dtype == "float32":
+        return None
+    return Rounding(lambda chunk: quantise(chunk, precision), lambda rows: rounded(rows, embedding))
 
 
 def _stop_ids(checkpoint: Checkpoint) -> tuple[int, ...]:

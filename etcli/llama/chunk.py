@@ -79,6 +79,15 @@ class Chunk(nn.Module):
             Hidden `[1, T, H]`, or logits from the head: of all T rows `[1, T, V]` with cache `shift`, of the last that counts `[1, 1, V]`
             with cache `ring`; then the caches in the order of the inputs.
         """
+        hidden, *after = self.run_layers(hidden, place, rotary, *caches)
+        if self.norm is not None and self.lm_head is not None:
+            hidden = self.logits(hidden)
+        return (hidden, *after)
+
+    def run_layers(
+        self, hidden: torch.Tensor, place: torch.Tensor, rotary: torch.Tensor, *caches: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        """As `forward`, hidden states out even where there is a head."""
         count = len(self.layers)
         prepared = ATTENTION[self.cache].prepare(place, rotary)
         keys, values = [], []
@@ -90,9 +99,18 @@ class Chunk(nn.Module):
             hidden, key, value = layer(hidden, caches[index], caches[count + index], *prepared, rows=rows)
             keys.append(key)
             values.append(value)
-        if self.norm is not None and self.lm_head is not None:
-            hidden = self.lm_head(self.norm(hidden))
         return (hidden, *keys, *values)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Final norm and head of hidden states `[1, N, H]`: `[1, N, V]`.
+
+        Raises:
+            ValueError: the chunk has no head.
+        """
+        if self.norm is None or self.lm_head is None:
+            raise ValueError("a chunk without a head gives no logits")
+        found: torch.Tensor = self.lm_head(self.norm(hidden))
+        return found
 
 
 def _last_row(place: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

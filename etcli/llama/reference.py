@@ -1,4 +1,4 @@
-"""Reference decoding in eager float32: the right tokens, found without the runner's protocol.
+"""Reference decoding in eager PyTorch: the right tokens, found without the runner's protocol.
 
 It shares the layers' arithmetic with the exported chunks (which is held to transformers by the parity tests), and nothing else with
 the native runner: the whole prompt goes through in one call without padding, every layer alone, on caches just long enough.
@@ -59,7 +59,7 @@ class ReferenceDecoder:
             raise ValueError("max_new_tokens must be at least 1")
         context = _Context(self._checkpoint, self._passes, min(cache_length, len(prompt_ids) + max_new_tokens - 1))
         tokens: list[int] = []
-        logits = context.feed(list(prompt_ids))
+        logits = context.feed(list(prompt_ids), rows=1)
         while True:
             token = int(logits[-1].argmax())
             if self._on_token is not None:
@@ -71,7 +71,7 @@ class ReferenceDecoder:
                 return ReferenceResult(tuple(tokens), "max_new_tokens")
             if context.seen == cache_length:
                 return ReferenceResult(tuple(tokens), "cache_full")
-            logits = context.feed([token])
+            logits = context.feed([token], rows=1)
 
     @torch.inference_mode()
     def judge(self, prompt_ids: Sequence[int], tokens: Sequence[int], *, cache_length: int) -> tuple[Judgement, ...]:
@@ -87,12 +87,23 @@ class ReferenceDecoder:
         self._check(prompt_ids, cache_length)
         self._check(tokens, len(tokens))
         fed = [*prompt_ids, *tokens[:-1]]
-        logits = _Context(self._checkpoint, self._passes, len(fed)).feed(fed)[len(prompt_ids) - 1 :]
+        logits = _Context(self._checkpoint, self._passes, len(fed)).feed(fed, rows=len(tokens))
         best = logits.argmax(dim=-1)
         return tuple(
             Judgement(token, float(row[token]), int(winner), float(row[winner]))
             for token, winner, row in zip(tokens, best.tolist(), logits, strict=True)
         )
+
+    @torch.inference_mode()
+    def logits(self, ids: Sequence[int], *, rows: int) -> torch.Tensor:
+        """Logits `[rows, V]` after each of the last `rows` of `ids`, all fed in one pass.
+
+        Raises:
+            UsageError: no ids, or some outside the vocabulary.
+            CheckpointError: weights cannot be read, or the logits hold NaN.
+        """
+        self._check(ids, len(ids))
+        return _Context(self._checkpoint, self._passes, len(ids)).feed(list(ids), rows=rows)
 
     def _check(self, ids: Sequence[int], places: int) -> None:
         if not ids:
@@ -124,14 +135,16 @@ class _Context:
         self._caches = [empty_caches(config, 1, cache) for _ in range(config.num_layers)]
         self.seen = 0
 
-    def feed(self, ids: list[int]) -> torch.Tensor:
-        """Logits `[len(ids), V]` after each of `ids`, all in one call."""
+    def feed(self, ids: list[int], *, rows: int) -> torch.Tensor:
+        """Logits `[rows, V]` after each of the last `rows` of `ids`, all in one call."""
         hidden = self._passes.embed(ids)
         mask = additive_mask(len(ids), self._cache, self.seen)
         rotary = rotary_input(self._table, self.seen, len(ids))
         for layer, chunk in enumerate(self._passes.chunks()):
-            hidden, key, value = chunk(hidden, mask, rotary, *self._caches[layer])
+            hidden, key, value = chunk.run_layers(hidden, mask, rotary, *self._caches[layer])
             self._caches[layer] = (key, value)
+            if chunk.lm_head is not None:
+                hidden = chunk.logits(hidden[:, -rows:])
         self.seen += len(ids)
         if hidden.isnan().any():
             raise CheckpointError(

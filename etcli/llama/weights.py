@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -41,6 +42,18 @@ def load_embedding(checkpoint: Checkpoint) -> torch.Tensor:
     return _finite(checkpoint, EMBEDDING)
 
 
+def load_embedding_rows(checkpoint: Checkpoint, ids: Sequence[int]) -> torch.Tensor:
+    """Rows of the token embedding, float32 `[len(ids), H]`, without reading the others where the format allows.
+
+    Raises:
+        CheckpointError: as `load_embedding`.
+    """
+    rows = {
+        token: _checked(checkpoint, EMBEDDING, checkpoint.read_rows(EMBEDDING, token, token + 1)) for token in set(ids)
+    }
+    return torch.cat([rows[token] for token in ids])
+
+
 def _stacked(checkpoint: Checkpoint, names: tuple[str, ...], shape: torch.Size) -> torch.Tensor:
     """Tensors one below the other, read one at a time into their place."""
     if len(names) == 1:
@@ -55,7 +68,10 @@ def _stacked(checkpoint: Checkpoint, names: tuple[str, ...], shape: torch.Size) 
 
 def _finite(checkpoint: Checkpoint, name: str) -> torch.Tensor:
     """A tensor in float32 without infinities and NaN, which no training leaves and one of which spoils every answer that meets it."""
-    tensor = checkpoint.read(name).to(torch.float32)
+    return _checked(checkpoint, name, checkpoint.read(name).to(torch.float32))
+
+
+def _checked(checkpoint: Checkpoint, name: str, tensor: torch.Tensor) -> torch.Tensor:
     # smallest and largest, either of them NaN if any is: unlike isfinite they need no memory of the tensor's size
     if tensor.numel() and not torch.isfinite(torch.stack(torch.aminmax(tensor))).all():
         count = int((~torch.isfinite(tensor)).sum())

@@ -11,12 +11,12 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from etcli.checkpoint.base import TensorInfo
+from etcli.checkpoint.base import RowsOfWhole, TensorInfo
 from etcli.common.errors import CheckpointError
 from etcli.manifests.model import ModelConfig, RopeConfig
 
 
-class MemoryCheckpoint:
+class MemoryCheckpoint(RowsOfWhole):
     """A Checkpoint over a state dict in memory; `read_names` lists what was read, in order."""
 
     path = Path("memory")
