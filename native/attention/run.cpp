@@ -32,11 +32,13 @@ void for_each(int64_t items, int64_t threads, const Work& work) {
     return;
   }
   std::atomic<int64_t> next{0};
+  const auto take = [&](int64_t thread) {
+    for (int64_t item; (item = next.fetch_add(1, std::memory_order_relaxed)) < items;) work(item, thread);
+  };
   executorch::extension::parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t thread = begin; thread < end; ++thread) {
-      for (int64_t item; (item = next.fetch_add(1, std::memory_order_relaxed)) < items;) work(item, thread);
-    }
+    for (int64_t thread = begin; thread < end; ++thread) take(thread);
   });
+  take(0);  // all that is left if the pool could not be used
 }
 
 // New rows of one KV head. Keys are stored by dimension, so kMaxQueries tokens are rotated first and then written side by side.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,17 @@ def loaded_library() -> Path:
 def run_program(loaded_library: Path, tmp_path: Path) -> Callable[..., list[torch.Tensor]]:
     """`run_program(module, inputs)` lowers a module and runs it in ExecuTorch's Python runtime."""
 
-    def run(module: torch.nn.Module, inputs: Tensors, given: Tensors | None = None) -> list[torch.Tensor]:
+    def run(
+        module: torch.nn.Module,
+        inputs: Tensors,
+        given: Tensors | None = None,
+        *,
+        in_place: Mapping[int, int] | None = None,
+    ) -> list[torch.Tensor]:
         from executorch.runtime import Runtime
 
         path = tmp_path / "program.pte"
-        path.write_bytes(lowered(module, inputs))
+        path.write_bytes(lowered(module, inputs, in_place=in_place))
         method: Any = Runtime.get().load_program(path).load_method("forward")
         return list(method.execute(given or inputs))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from operator_programs import LastRow, RingAttention
+from operator_programs import LastRow, RingAttention, lowered
 
 Run = Callable[..., list[torch.Tensor]]
 
@@ -81,6 +81,29 @@ def test_a_program_computes_what_float64_does(run_program: Run, sizes: tuple[int
     assert not found[0][0, sizes[1] :].any()
     # The runtime gave the new caches memory of their own, so that the old ones are what they were.
     assert all(torch.equal(old.nan_to_num(), new.nan_to_num()) for old, new in zip(before, inputs, strict=True))
+
+
+def aliases(program: bytes) -> list[bool]:
+    """Whether the outputs of the one kernel call are planned at the place of another of its arguments."""
+    from executorch.exir._serialize._program import deserialize_pte_binary
+
+    [plan] = deserialize_pte_binary(program).program.execution_plan
+    [call] = [instruction.instr_args for instruction in plan.chains[0].instructions]
+    places = [plan.values[index].val.allocation_info for index in call.args[:10]]
+    found = [(place.memory_id, place.memory_offset_low, place.memory_offset_high) for place in places]
+    return [place in found[:7] for place in found[7:]]
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 40, 9, 3, 64, 64), (8, 5, 130, 4, 2, 20, 141), (3, 3, 0, 4, 4, 16, 16)])
+def test_caches_in_place_give_the_same(run_program: Run, sizes: tuple[int, ...]) -> None:
+    inputs = example(*sizes, seed=sum(sizes))
+    in_place = {1: 3, 2: 4}
+    assert aliases(lowered(RingAttention(), inputs, in_place=in_place)) == [False, True, True]
+    found = run_program(RingAttention(), inputs, in_place=in_place)
+    for have, want in zip(found, in_float64(inputs), strict=True):
+        torch.testing.assert_close(have.double(), want, rtol=0, atol=2e-5, equal_nan=True)
+    elsewhere = run_program(RingAttention(), inputs)
+    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(found, elsewhere, strict=True))
 
 
 def test_compiled_and_eager_agree(run_program: Run) -> None:
