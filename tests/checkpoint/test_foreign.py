@@ -30,6 +30,7 @@ def only(path: Path) -> Problem:
     ],
     ids=str,
 )
+@pytest.mark.known_failure("checkpoint-lfs-pointer")
 def test_files(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(content)

@@ -89,6 +89,7 @@ def test_old_llama_takes_the_defaults_of_its_time(read: Read) -> None:
     assert config.stop_ids == (2,)
 
 
+@pytest.mark.known_failure("rope-parameters-renamed", "rope-type-spelling")
 def test_both_spellings_of_rope_are_one(read: Read) -> None:
     new = {key: value for key, value in LLAMA32_1B.items() if key not in ("rope_theta", "rope_scaling")}
     new["rope_parameters"] = LLAMA3_ROPE | {"rope_theta": 500000.0}
@@ -101,6 +102,7 @@ def test_both_spellings_of_rope_are_one(read: Read) -> None:
     assert (rope.kind, rope.theta, rope.factor, rope.original_context) == ("llama3", 500000.0, 32.0, 8192)
 
 
+@pytest.mark.known_failure("rope-parameters-renamed")
 def test_what_transformers_writes_today_is_read(read: Read) -> None:
     for document in (LLAMA2, LLAMA32_1B):
         written = LlamaConfig(**document).to_dict() | {"architectures": ["LlamaForCausalLM"]}
@@ -119,6 +121,7 @@ def test_linear_scaling(read: Read) -> None:
 
 
 @pytest.mark.parametrize("kind", ["yarn", "dynamic", "longrope", "su", "mrope", "proportional", "new-kind"])
+@pytest.mark.known_failure("rope-scaling-dropped")
 def test_other_scaling_is_refused_by_name(read: Read, kind: str) -> None:
     for key in ("rope_scaling", "rope_parameters"):
         (message,) = wrong(read(LLAMA2 | {"rope_scaling": None, key: {"rope_type": kind, "factor": 2.0}}))
@@ -211,6 +214,7 @@ def test_a_damaged_file(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize("factor", [8.0, 32.0])
+@pytest.mark.known_failure("rope-scaling-dropped")
 def test_llama3_divisors_are_those_of_transformers(head_dim: int, factor: float) -> None:
     rope = RopeConfig(
         theta=500000.0, kind="llama3", factor=factor, low_freq_factor=1.0, high_freq_factor=4.0, original_context=8192

@@ -82,6 +82,7 @@ def test_all_tasks_run_at_most_so_many_at_once(tmp_path: Path, scripted: Scripte
     assert sorted(run(tmp_path, names)) == names
 
 
+@pytest.mark.known_failure("export-killed-for-memory")
 def test_killed_worker_is_named_with_its_memory(
     tmp_path: Path, scripted: Scripted, new_children: Callable[[], list[psutil.Process]]
 ) -> None:
@@ -168,6 +169,7 @@ def test_an_interrupt_ends_workers_and_their_children(
     assert new_children() == []
 
 
+@pytest.mark.known_failure("export-killed-for-memory")
 def test_jobs_fit_memory_and_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tasks = [Task(str(size), "", TablesWork(positions=1), size, tmp_path) for size in (100, 300, 200)]
     monkeypatch.setattr(pool, "usable_cores", lambda: 8)
@@ -212,6 +214,7 @@ def test_a_stopped_export_leaves_no_worker_and_no_bundle(
     assert not (root / "small" / "bundle").exists()
 
 
+@pytest.mark.known_failure("export-missing-chunk")
 def test_interrupted_export_goes_on(small_checkpoint: Path, exported: Exported, tmp_path: Path) -> None:
     """Chunks named by --only-chunks stay finished; the next export makes the rest, and the bundle is the same."""
     partial = Exported(small_document(small_checkpoint), type(exported.workspace)(tmp_path, "small"), small_checkpoint)

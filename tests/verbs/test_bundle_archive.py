@@ -46,6 +46,7 @@ def test_equal_bundles_give_equal_archives(bundle, tmp_path):
     assert pack(bundle, tmp_path / "b.zip", "tiny", QUIET).archive.read_bytes() == first
 
 
+@pytest.mark.known_failure("export-missing-chunk")
 def test_every_damage_is_reported_at_once(bundle):
     (bundle / "runner.cfg").unlink()
     embedding = bundle / "embedding_float32.bin"
