@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from etcli.cli import show
@@ -20,9 +22,24 @@ from etcli.cli.values import NumberList
     help="Only these chunks, as 0,2-4; they are kept for the next export.",
 )
 @click.option("--force", is_flag=True, help="Export again even where everything is current.")
+@click.option(
+    "--evaluate", is_flag=True, help="Measure on a short text what quantising cost: perplexity, agreement, divergence."
+)
+@click.option(
+    "--evaluate-text",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The text to evaluate on, instead of the one that ships with etcli.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the plan and write nothing.")
 def command(
-    invocation: Invocation, jobs: int | None, only_chunks: tuple[int, ...] | None, force: bool, dry_run: bool
+    invocation: Invocation,
+    jobs: int | None,
+    only_chunks: tuple[int, ...] | None,
+    force: bool,
+    evaluate: bool,
+    evaluate_text: Path | None,
+    dry_run: bool,
 ) -> None:
     """Turn the checkpoint into a bundle: .pte chunks, embedding, rope table, tokenizer and manifest.
 
@@ -30,7 +47,14 @@ def command(
     """
     from etcli.export.stage import ExportOptions, export
 
-    options = ExportOptions(jobs=jobs, only_chunks=only_chunks, force=force, dry_run=dry_run)
+    options = ExportOptions(
+        jobs=jobs,
+        only_chunks=only_chunks,
+        force=force,
+        dry_run=dry_run,
+        evaluate=evaluate or evaluate_text is not None,
+        evaluate_text=evaluate_text,
+    )
     result = export(invocation.supported, invocation.workspace, options, invocation.console)
     show.exported(invocation.console, result)
     invocation.finish(result)

@@ -48,10 +48,28 @@ def exported(console: Console, result: ExportResult) -> None:
         ("file", "size", "sha256", "role"),
         [(file.path, bytes_text(file.size), file.sha256[:12], file.role) for file in result.files],
     )
+    _quality(console, result)
     console.print(
         f"{result.folder} is current" if result.current else f"exported in {seconds_text(result.seconds)}",
         style="green",
     )
+
+
+def _quality(console: Console, result: ExportResult) -> None:
+    """What quantising cost: each chunk's error against float32, and the evaluation where there was one."""
+    lossy = [(chunk.index, max(chunk.float_errors.values())) for chunk in result.chunks if chunk.float_errors]
+    if lossy:
+        rows = [(index, f"{error:.3%}") for index, error in lossy]
+        console.table("Error against float32 on random inputs", ("chunk", "root mean square"), rows)
+    found = result.evaluation
+    if found is not None:
+        figures = [
+            ("perplexity, float32", f"{found.perplexity_float:.3f}"),
+            ("perplexity, as exported", f"{found.perplexity:.3f}"),
+            ("same first choice", f"{found.top1_agreement:.1%}"),
+            ("mean divergence (KL)", f"{found.mean_kl:.3g} nats"),
+        ]
+        console.table(f"Evaluation over {counted(found.positions, 'position')}", ("what", "value"), figures)
 
 
 def built(console: Console, result: BuildResult) -> None:
@@ -136,6 +154,12 @@ def _program(console: Console, program: ProgramFacts) -> None:
         console.print(f"  planned memory: {planned}; {counted(method.instructions, 'instruction')}")
 
 
+def _precisions(bundle: BundleManifest) -> str:
+    group = "" if bundle.group_size is None else f" in groups of {bundle.group_size}"
+    head = "" if bundle.head in (None, bundle.precision) else f", head {bundle.head}"
+    return f"{bundle.precision}{group}{head}"
+
+
 def _bundle(console: Console, bundle: BundleManifest) -> None:
     model = bundle.model
     shapes = ", ".join(str(shape) for shape in bundle.shapes)
@@ -146,7 +170,7 @@ def _bundle(console: Console, bundle: BundleManifest) -> None:
             "model",
             f"{model.architecture}, {counted(model.num_layers, 'layer')}, hidden {model.hidden_size}, vocabulary {model.vocab_size}",
         ),
-        ("backend", f"{bundle.backend}, {bundle.precision}, {bundle.layout}, cache {bundle.cache}"),
+        ("backend", f"{bundle.backend}, {_precisions(bundle)}, {bundle.layout}, cache {bundle.cache}"),
         ("shapes", shapes),
         ("stop ids", ", ".join(map(str, model.stop_ids))),
         (
@@ -207,6 +231,8 @@ def ran(console: Console, record: RunRecord) -> None:
 
 def smoked(console: Console, result: SmokeResult) -> None:
     """The closing tables: files, stages, and the run."""
+    from etcli.verbs.comparison import agreement
+
     console.print()
     console.table(f"Bundle {result.bundle}", ("file", "size", "sha256"), _files(result.bundle_files))
     rows = [
@@ -229,7 +255,7 @@ def smoked(console: Console, result: SmokeResult) -> None:
             ("time to first token", seconds_text(result.time_to_first_token_s)),
             ("load", seconds_text(result.load_s)),
             ("peak memory", bytes_text(result.peak_memory_bytes)),
-            ("reference", f"all {len(result.reference_tokens)} token ids equal"),
+            ("reference", agreement(result, len(result.tokens))),
         ],
     )
     console.print(f"smoke passed in {seconds_text(sum(stage.seconds for stage in result.stages))}", style="bold green")

@@ -27,15 +27,11 @@ def work(job: dict[str, Any], send: Send) -> Mapping[str, Any]:
     Raises:
         EtcliError: as opening a checkpoint and `ReferenceDecoder` do.
     """
-    import psutil
-    import torch
-
     from etcli.checkpoint.opening import open_checkpoint
     from etcli.llama.passes import HeldPasses, StreamedPasses, fits_in_memory, float32_bytes
     from etcli.llama.reference import ReferenceDecoder
 
-    # More threads than physical cores slow matrix products down.
-    torch.set_num_threads(min(len(os.sched_getaffinity(0)), psutil.cpu_count(logical=False) or 1))
+    use_physical_cores()
     adapter = job.get("adapter")
     checkpoint = open_checkpoint(Path(job["checkpoint"]), None if adapter is None else Path(adapter))
     held = fits_in_memory(checkpoint.config)
@@ -57,6 +53,14 @@ def work(job: dict[str, Any], send: Send) -> Mapping[str, Any]:
         return {"judgements": [dataclasses.asdict(item) for item in judged]}
     decoded = decoder.decode(prompt, max_new_tokens=job["max_new_tokens"], cache_length=cache)
     return dataclasses.asdict(decoded)
+
+
+def use_physical_cores() -> None:
+    """Set PyTorch's threads: more than physical cores slow matrix products down."""
+    import psutil
+    import torch
+
+    torch.set_num_threads(min(len(os.sched_getaffinity(0)), psutil.cpu_count(logical=False) or 1))
 
 
 def rounding_of(precision: PrecisionSettings, embedding: EmbeddingSettings) -> Rounding | None:

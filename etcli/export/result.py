@@ -8,7 +8,7 @@ from pathlib import Path
 from etcli.export.plan import ExportPlan
 from etcli.manifests.base import FileEntry
 from etcli.manifests.bundle import BundleManifest
-from etcli.manifests.export_report import ChunkReport
+from etcli.manifests.export_report import ChunkReport, Quality
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,15 @@ class ExportOptions:
         only_chunks: export these alone, None for all.
         force: redo what is current.
         dry_run: plan only.
+        evaluate: measure on a text what quantising cost, `evaluate_text` or else the one that ships with etcli.
     """
 
     jobs: int | None = None
     only_chunks: tuple[int, ...] | None = None
     force: bool = False
     dry_run: bool = False
+    evaluate: bool = False
+    evaluate_text: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class ExportResult:
         files: every file of the bundle but the manifest.
         chunks: how each chunk went, those of this call and those finished earlier.
         missing_chunks: chunks without which there is no bundle.
+        evaluation: what `ExportOptions.evaluate` found; None where it was not asked for or there is no whole bundle.
         seconds: of this call.
     """
 
@@ -66,6 +70,7 @@ class ExportResult:
     files: tuple[ExportedFile, ...] = ()
     chunks: tuple[ChunkReport, ...] = field(default=())
     missing_chunks: tuple[int, ...] = ()
+    evaluation: Quality | None = None
     seconds: float = 0.0
 
 

@@ -27,6 +27,7 @@ from etcli.export.assembly import Assembly, remove_leftovers, stop_sources, unit
 from etcli.export.backends.base import Backend, tolerance
 from etcli.export.backends.registry import backend_for
 from etcli.export.currency import bundle_stamp, current_bundle
+from etcli.export.evaluation import evaluated, evaluation_ids, evaluation_text
 from etcli.export.inputs import chunk_key, inputs_sha256, tables_key, tensor_hashes
 from etcli.export.job import ChunkWork, Outcome, TablesWork
 from etcli.export.plan import BASE_MEMORY, ChunkPlan, ExportPlan, check_chosen, chosen_chunks, make_plan
@@ -65,6 +66,7 @@ def export(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions, c
     """
     backend = backend_for(loaded)
     check_chosen(loaded.recipe.export.chunks, options.only_chunks)
+    text = evaluation_text(options.evaluate_text) if options.evaluate else None
     if options.dry_run:
         return _dry_run(loaded, workspace, options)
     source = fetch(loaded, console)
@@ -73,7 +75,10 @@ def export(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions, c
         if not workspace.export_work.exists():
             _planned(loaded, source)  # what is refused here leaves no folder
         with exclusive(workspace.export_work / ".lock", on_wait=wait):
-            return _Export(loaded, workspace, options, console, backend, source).run()
+            # what is wrong with the text is said before the long work
+            ids = None if text is None else evaluation_ids(open_tokenizer(source), text, options.evaluate_text)
+            result = _Export(loaded, workspace, options, console, backend, source).run()
+            return result if ids is None else evaluated(loaded, result, source, ids, console)
     except KeyboardInterrupt:
         raise InterruptedByUser(
             "export was interrupted",
@@ -332,6 +337,7 @@ class _Export:
             max_abs_error=max(outcome.errors.values(), default=None),
             reused=chunk.index not in fresh,
             delegate_calls=outcome.delegate_calls,
+            float_errors=outcome.float_errors,
         )
 
     def _result(

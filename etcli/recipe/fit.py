@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from etcli.common.errors import Problem, RecipeError
 from etcli.manifests.model import ModelConfig
 from etcli.recipe.loaded import LoadedRecipe
+from etcli.recipe.precisions import GROUP_STEP, group_size, groups_embedding, groups_head, groups_linears
 
 
 def fit_problems(loaded: LoadedRecipe, model: ModelConfig) -> Iterator[Problem]:
@@ -21,6 +23,7 @@ def fit_problems(loaded: LoadedRecipe, model: ModelConfig) -> Iterator[Problem]:
             code="recipe.chunks",
             hint=f"Numbers of chunks that fit: {fitting}",
         )
+    yield from _group_problems(loaded, model)
     cache = loaded.recipe.export.parsed_shapes[0].cache
     if model.sliding_window is not None and cache > model.sliding_window:
         yield _problem(
@@ -29,6 +32,35 @@ def fit_problems(loaded: LoadedRecipe, model: ModelConfig) -> Iterator[Problem]:
             f"a cache of {cache} positions is longer than the sliding window of {model.sliding_window} that the network attends over",
             code="recipe.sliding_window",
             hint=f"Use caches of at most {model.sliding_window} positions: within them sliding attention is full attention.",
+        )
+
+
+def _group_problems(loaded: LoadedRecipe, model: ModelConfig) -> Iterator[Problem]:
+    """A group size that does not divide what it is to divide."""
+    recipe = loaded.recipe
+    size = group_size(recipe)
+    if size is None:
+        return
+    inputs: dict[str, int] = {}
+    if groups_linears(recipe):
+        inputs["hidden size"] = model.hidden_size
+        inputs["attention heads together"] = model.num_heads * model.head_dim
+        inputs["feed-forward size"] = model.intermediate_size
+    if groups_head(recipe) or groups_embedding(recipe):
+        inputs["hidden size"] = model.hidden_size
+    wrong = {name: number for name, number in inputs.items() if number % size}
+    if wrong:
+        told = ", ".join(f"{number} ({name})" for name, number in wrong.items())
+        common = math.gcd(*inputs.values())
+        fitting = ", ".join(str(n) for n in range(GROUP_STEP, min(common, 256) + 1, GROUP_STEP) if common % n == 0)
+        yield _problem(
+            loaded,
+            "export.group_size",
+            f"groups of {size} weights do not divide {told}",
+            code="recipe.group_size",
+            hint=f"Group sizes that fit: {fitting}"
+            if fitting
+            else "No group size fits this network: use precision fp32 or fp16.",
         )
 
 

@@ -27,27 +27,13 @@ class NotYet:
 
 
 NOT_YET: tuple[NotYet, ...] = (
-    NotYet(
-        "model.source",
-        lambda r: r.model.source.startswith("hf:"),
-        "a source fetched from Hugging Face (hf:)",
-        "Download it and give its folder.",
-    ),
     NotYet("model.quantize", lambda r: r.model.quantize is not None, "model.quantize", "Remove the key."),
     NotYet(
         "export.backend", lambda r: r.export.backend == "neuron", "backend neuron", "Use backend xnnpack or portable."
     ),
-    NotYet(
-        "export.precision",
-        lambda r: r.export.precision != "fp32" and r.export.backend != "neuron",
-        "a precision other than fp32",
-        "Use precision fp32.",
-    ),
+    NotYet("export.precision", lambda r: r.export.precision == "aqlm", "precision aqlm", "Use precision 8da4w."),
     NotYet("export.layout", lambda r: r.export.layout == "separate", "layout separate", "Use layout package."),
     NotYet("export.cache", lambda r: r.export.cache == "ring", "cache ring", "Use cache shift."),
-    NotYet("export.group_size", lambda r: r.export.group_size is not None, "export.group_size", "Remove the key."),
-    NotYet("export.head", lambda r: r.export.head is not None, "export.head", "Remove the key."),
-    NotYet("export.embedding", lambda r: r.export.embedding is not None, "export.embedding", "Remove the key."),
     NotYet("build.target", lambda r: r.build.target == "android", "target android", "Use host or linux-aarch64."),
     NotYet(
         "build.custom_ops", lambda r: bool(r.build.custom_ops), "building custom operators", "Remove build.custom_ops."

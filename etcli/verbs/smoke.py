@@ -19,7 +19,6 @@ from etcli.device.base import Device
 from etcli.device.builds import unfit_problem
 from etcli.device.fit import fitting_targets
 from etcli.device.select import select_device
-from etcli.export.reference import run_reference
 from etcli.export.stage import ExportOptions, export
 from etcli.manifests.base import FileEntry, Part
 from etcli.manifests.bundle import BundleManifest
@@ -30,7 +29,7 @@ from etcli.recipe.loaded import LoadedRecipe
 from etcli.run.prompt import open_bundle_tokenizer
 from etcli.run.stage import RunOptions, run
 from etcli.tables.targets import known_target
-from etcli.verbs.comparison import Difference, first_difference
+from etcli.verbs.comparison import Comparison, Difference, agreement, compare
 
 T = TypeVar("T")
 
@@ -59,10 +58,13 @@ class Stage(Part):
 
 
 class SmokeResult(RunRecord):
-    """The run's record, with the reference's tokens, the stages, and what was exported and sent."""
+    """The run's record, with what the comparison found (see `Comparison`), the stages, and what was exported and sent."""
 
     reference_tokens: tuple[int, ...]
     matches: bool
+    exact_matches: int
+    largest_gap: float | None
+    allowed_gap: float
     first_difference: Difference | None
     stages: tuple[Stage, ...]
     bundle: str
@@ -75,7 +77,7 @@ def smoke(loaded: LoadedRecipe, workspace: Workspace, options: SmokeOptions, con
     """The whole way, and the proof of it.
 
     Raises:
-        MismatchError: the device's tokens are not the reference's; `etcli_result` of the error is the whole result.
+        MismatchError: the device's tokens are not as the reference wants them; `etcli_result` of the error is the whole result.
         EtcliError: whatever a stage raises; its `etcli_result` has the `stages`, and the fields of the run's record where there is one.
             A JUnit report, where asked for, is written in every case.
     """
@@ -214,37 +216,43 @@ def _compare(
     console: Console,
     stages: _Stages,
 ) -> SmokeResult:
-    reference = run_reference(
+    found = compare(
         loaded,
-        prompt_ids=record.prompt_ids,
-        max_new_tokens=loaded.recipe.run.max_new_tokens,
+        record,
+        open_bundle_tokenizer(bundle, workspace.bundle),
         cache_length=bundle.shapes[0].cache,
+        stop_ids=bundle.model.stop_ids,
         console=console,
     )
-    tokenizer = open_bundle_tokenizer(bundle, workspace.bundle)
-    difference = first_difference(record.tokens, reference.tokens, tokenizer)
     result = SmokeResult(
         **{name: getattr(record, name) for name in RunRecord.model_fields},
-        reference_tokens=tuple(reference.tokens),
-        matches=difference is None,
-        first_difference=difference,
-        stages=stages.so_far(difference is None),
+        **{name: getattr(found, name) for name in Comparison.model_fields},
+        stages=stages.so_far(found.matches),
         bundle=str(workspace.bundle),
         bundle_files=bundle.files(),
         sent_bytes=deployed.sent_bytes,
         skipped_bytes=deployed.skipped_bytes,
     )
-    if difference is not None:
-        error = MismatchError(
-            f"the device's tokens differ from the reference's at {difference}",
-            code="smoke.mismatch",
-            hint="Export and build again (etcli export --force, etcli build --clean); if it stays, the backend computes something else: "
-            "--set export.backend=portable tells whether it is the delegate.",
-        )
+    if not found.matches:
+        error = _mismatch(found)
         error.etcli_result = result  # type: ignore[attr-defined]
         raise error
-    console.note(f"    all {len(record.tokens)} tokens equal the reference's")
+    console.note(f"    {agreement(found, len(record.tokens))}")
     return result
+
+
+def _mismatch(found: Comparison) -> MismatchError:
+    gap = (
+        ""
+        if found.largest_gap is None
+        else f", {found.largest_gap:.3g} below the best at most; allowed is {found.allowed_gap:g}"
+    )
+    return MismatchError(
+        f"the device's tokens differ from the reference's at {found.first_difference}{gap}",
+        code="smoke.mismatch",
+        hint="Export and build again (etcli export --force, etcli build --clean); if it stays, the backend computes something else: "
+        "--set export.backend=portable --set export.precision=fp32 tells whether it is the delegate.",
+    )
 
 
 def _no_physical_device(why: str) -> DeviceError:
@@ -288,7 +296,7 @@ class _Stages:
         """One suite a stage, those that an earlier failure kept from running as skipped."""
         suites = []
         for stage in self._all():
-            case = "tokens equal the reference's" if stage.name == "compare" else stage.name
+            case = "tokens agree with the reference's" if stage.name == "compare" else stage.name
             output = "current: nothing to do" if stage.current else ""
             suites.append(Suite(stage.name, (Case(case, stage.seconds, stage.outcome, stage.message, output),)))
         return suites

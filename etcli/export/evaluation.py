@@ -1,0 +1,107 @@
+"""`export --evaluate`: what quantising cost, measured on a text by a process of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from etcli.common.errors import UsageError
+from etcli.export.isolated import run_isolated
+from etcli.export.result import ExportResult
+from etcli.export.settings import embedding_settings, precision_settings
+from etcli.manifests.export_report import ExportReport, Quality
+from etcli.output.console import Console
+from etcli.recipe.loaded import LoadedRecipe
+from etcli.recipe.outdated import REPORT
+from etcli.recipe.sources import adapter_path
+from etcli.tokenizer.base import Tokenizer
+
+MAX_TOKENS = 2048
+"""Enough for a steady figure; the logits of all positions are held."""
+
+MIN_TOKENS = 32
+
+_LARGEST_TEXT = 1 << 20
+_BUILT_IN = Path(__file__).with_name("evaluation.txt")
+
+
+def evaluation_text(file: Path | None) -> str:
+    """The text of `file`, or the short one that ships with etcli.
+
+    Raises:
+        UsageError: `export.evaluation_text`, the file cannot be read, is empty, or is not UTF-8.
+    """
+    path = file or _BUILT_IN
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_LARGEST_TEXT)
+        # a cut character at the end of a long file is no fault of the file's
+        text = data.decode("utf-8", errors="ignore" if len(data) == _LARGEST_TEXT else "strict").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        said = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(
+            f"the text for the evaluation cannot be read: {said}",
+            code="export.evaluation_text",
+            hint="Give a readable text file to --evaluate-text, or leave it out for the built-in text.",
+            file=path,
+        ) from None
+    return text
+
+
+def evaluation_ids(tokenizer: Tokenizer, text: str, file: Path | None = None) -> list[int]:
+    """The text's ids, at most `MAX_TOKENS`.
+
+    Raises:
+        UsageError: `export.evaluation_text`, they are too few.
+    """
+    ids = tokenizer.encode(text, bos=True)[:MAX_TOKENS]
+    if len(ids) < MIN_TOKENS:
+        raise UsageError(
+            f"the text for the evaluation is of {len(ids)} tokens; at least {MIN_TOKENS} are needed",
+            code="export.evaluation_text",
+            hint="Give a text of some hundred words.",
+            file=file,
+        )
+    return ids
+
+
+def evaluated(
+    loaded: LoadedRecipe, result: ExportResult, source: Path, ids: list[int], console: Console
+) -> ExportResult:
+    """`result` with its evaluation, which is written into the bundle's report as well. Without a whole bundle there is none.
+
+    The weights as they were exported are those of eager PyTorch, which every chunk was compared with after its export.
+
+    Raises:
+        CheckpointError, ExportError: as the reference.
+    """
+    if result.manifest is None:
+        console.note("    the bundle is not whole yet: nothing is evaluated")
+        return result
+    ids = ids[: result.manifest.model.context_length]
+    with console.step(f"Evaluating on {len(ids)} tokens"):
+        found = _evaluate(loaded, source, ids, console)
+    path = result.folder / REPORT
+    ExportReport.read(path).model_copy(update={"evaluation": found}).write(path)
+    return dataclasses.replace(result, evaluation=found)
+
+
+def _evaluate(loaded: LoadedRecipe, source: Path, ids: list[int], console: Console) -> Quality:
+    adapter = adapter_path(loaded)
+    job = {
+        "checkpoint": str(source),
+        "adapter": None if adapter is None else str(adapter),
+        "ids": ids,
+        "precision": precision_settings(loaded.recipe).model_dump(mode="json"),
+        "embedding": embedding_settings(loaded.recipe).model_dump(mode="json"),
+    }
+    with console.progress("predictions", 2) as advance:
+        result = run_isolated(
+            "etcli.export.evaluation_worker",
+            job,
+            title="the evaluation",
+            on_event=lambda _event: advance(1),
+            on_line=console.detail,
+            memory_hint="Close other programs, give a shorter text with --evaluate-text, or use a machine with more memory.",
+        )
+    return Quality.model_validate(result["quality"])
