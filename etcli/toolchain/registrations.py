@@ -14,6 +14,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 
 from etcli.common.errors import EtcliError, UsageError
@@ -27,7 +28,7 @@ _BACKEND_OBJECT = _POINTER
 # R_X86_64_RELATIVE, R_AARCH64_RELATIVE: the addend is the address. The others (64, GLOB_DAT) add a symbol's value.
 _RELATIVE = {"EM_X86_64": 8, "EM_AARCH64": 1027}
 _SYMBOLIC = {"EM_X86_64": (1, 6), "EM_AARCH64": (257, 1025)}
-_EXECUTABLE, _WRITABLE = 1, 2
+_EXECUTABLE, _WRITABLE = SH_FLAGS.SHF_EXECINSTR, SH_FLAGS.SHF_WRITE
 
 
 @dataclass(frozen=True)
@@ -57,21 +58,19 @@ def read_registrations(path: Path, *, error: type[EtcliError] = UsageError) -> R
     """
     with opened(path, error=error) as elf:
         data = path.read_bytes()
-        loads = [
-            _Load(segment["p_vaddr"], segment["p_filesz"], segment["p_offset"], segment["p_flags"])
-            for segment in elf.iter_segments("PT_LOAD")
-        ]
+        # By section: linkers for AArch64 put constants and code into one segment.
         memory = [
-            _Load(segment["p_vaddr"], segment["p_memsz"], segment["p_offset"], segment["p_flags"])
-            for segment in elf.iter_segments("PT_LOAD")
+            _Load(section["sh_addr"], section["sh_size"], section["sh_offset"], section["sh_flags"])
+            for section in elf.iter_sections()
+            if section["sh_flags"] & SH_FLAGS.SHF_ALLOC and not section["sh_flags"] & SH_FLAGS.SHF_TLS
         ]
         pointers = _pointers(elf)
         operators: list[str] = []
         with_key: set[str] = set()
         backends: set[str] = set()
         for place, target in pointers.items():
-            text = _holding(loads, target)
-            if text is None or text.flags & _EXECUTABLE:
+            text = _holding(memory, target)
+            if text is None or text.flags & (_EXECUTABLE | _WRITABLE):
                 continue
             start = text.offset + target - text.address
             if _points_to(memory, pointers.get(place + _KERNEL_FUNCTION), _EXECUTABLE) and (
