@@ -45,10 +45,13 @@ class Dialect:
         """`problem` with the file's own names, where it speaks of canonical ones."""
         text = problem.message
         for own, known in self.inner.items():
-            ending = "scale" if "norm" in known and "norm.scale" in self.outer else "weight"
-            text = re.sub(rf"model\.layers\.(\d+|\*)\.{re.escape(known)}\.weight", rf"layers.\1.{own}.{ending}", text)
+            text = re.sub(rf"(?<=layers\.)(\d+|\*)\.{re.escape(known)}(?=\.)", rf"\1.{own}", text)
         for own, known in self.outer.items():
             text = re.sub(rf"(?<![\w.]){re.escape(known)}", own, text)
+        if self.inner:
+            text = re.sub(r"(?<![\w.])model\.layers\.", "layers.", text)
+        if "norm.scale" in self.outer:
+            text = re.sub(r"(layers\.(\d+|\*)\.[\w.]*norm)\.weight", r"\1.scale", text)
         return replace(problem, message=text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from etcli.checkpoint.hf_config import CONFIG, read_config
@@ -22,11 +23,15 @@ def examine(path: Path) -> tuple[WeightsCheckpoint | None, list[Problem]]:
     """The checkpoint, or every reason why it is none, from headers alone."""
     problems, remarks = Problems(), list[str]()
     stored = stored_tensors(path, SAFETENSORS, read_safetensors_header, problems, remarks)
+    pickled = f"{PYTORCH.stem}*{PYTORCH.suffix}"
     if PYTORCH.present(path):
-        remarks.append(
-            f"{path.name} holds its weights twice; the safetensors files are read, {PYTORCH.stem}*{PYTORCH.suffix} are left aside"
-        )
+        remarks.append(f"{path.name} holds its weights twice; the safetensors files are read, {pickled} are left aside")
     if stored is None:
+        if PYTORCH.present(path):
+            hint = f"Or remove the safetensors files, to have {pickled} read."
+            problems.found = [
+                replace(problem, hint=f"{problem.hint or ''} {hint}".strip()) for problem in problems.found
+            ]
         read_config(path, problems)
         return None, problems.found
     return examine_weights(

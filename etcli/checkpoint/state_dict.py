@@ -9,7 +9,7 @@ from etcli.checkpoint.dialects import dialect_of
 from etcli.checkpoint.pickle_values import PickledTensor
 from etcli.checkpoint.safetensors_header import read_safetensors_header
 from etcli.checkpoint.stored import StoredTensor
-from etcli.checkpoint.torch_file import is_torch_file, read_torch_file
+from etcli.checkpoint.torch_file import read_torch_file, starts_as_torch_file
 from etcli.common.errors import CheckpointError
 
 _DEPTH = 3
@@ -26,7 +26,8 @@ def read_header(path: Path, remarks: list[str]) -> dict[str, StoredTensor]:
         FileNotFoundError: there is no such file.
         CheckpointError: the file is damaged (`read_safetensors_header`, `read_torch_file`) or holds no state dict (`checkpoint.state_dict`).
     """
-    if not is_torch_file(path):
+    kind = weights_kind(path)
+    if kind == "safetensors" or (kind is None and path.suffix == ".safetensors"):
         return read_safetensors_header(path)
     file = read_torch_file(path)
     if file.legacy:
@@ -40,6 +41,15 @@ def read_header(path: Path, remarks: list[str]) -> dict[str, StoredTensor]:
         more = f" and {len(beside) - _SHOWN} more" if len(beside) > _SHOWN else ""
         remarks.append(f"of {path.name}, {where} is read; {', '.join(beside[:_SHOWN])}{more} are left aside")
     return {name: file.tensor(name, tensor) for name, tensor in tensors.items()}
+
+
+def weights_kind(path: Path) -> str | None:
+    """`safetensors` or `pytorch` by the first bytes of the file `path`, None for anything else."""
+    with path.open("rb") as file:
+        start = file.read(9)
+    if start[8:] == b"{" and int.from_bytes(start[:8], "little") < 1 << 32:
+        return "safetensors"  # looked at first: the length of its header may well begin as a pickle does
+    return "pytorch" if starts_as_torch_file(start) else None
 
 
 def _state_dict(path: Path, value: Any) -> tuple[dict[str, PickledTensor], str]:

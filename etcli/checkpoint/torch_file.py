@@ -76,11 +76,9 @@ class TorchFile:
         )
 
 
-def is_torch_file(path: Path) -> bool:
-    """Whether `path` starts as a zip archive or a pickle does."""
-    with path.open("rb") as file:
-        start = file.read(len(_ZIP))
-    return start == _ZIP or start[:1] == b"\x80"
+def starts_as_torch_file(start: bytes) -> bool:
+    """Whether a file that begins with `start` (four bytes or more) may be a zip archive or a pickle."""
+    return start[: len(_ZIP)] == _ZIP or (start[:1] == b"\x80" and start[1:2] in (b"\2", b"\3", b"\4", b"\5"))
 
 
 def read_torch_file(path: Path) -> TorchFile:
@@ -97,13 +95,13 @@ def read_torch_file(path: Path) -> TorchFile:
     with path.open("rb") as file:
         start = file.read(512)
         file.seek(0)
-        if start[: len(_ZIP)] == _ZIP:
-            return _read_zip(path, file)
-        if start[:1] == b"\x80":
-            return _read_legacy(path, file)
+        if starts_as_torch_file(start):
+            return (_read_zip if start[: len(_ZIP)] == _ZIP else _read_legacy)(path, file)
     if start[_TAR] == b"ustar":
         raise _damaged(path, "it is a tar archive, the form of PyTorch before 0.2")
-    raise _cut(path, "it is empty") if not start else _damaged(path, "it starts as neither a zip archive nor a pickle")
+    text = start.lstrip()[:1] in (b"<", b"{")
+    what = "it is text, perhaps an error page" if text else "it starts as neither a zip archive nor a pickle"
+    raise _damaged(path, what) if start else _cut(path, "it is empty")
 
 
 def _read_zip(path: Path, file: BinaryIO) -> TorchFile:

@@ -10,8 +10,7 @@ from etcli.checkpoint import meta
 from etcli.checkpoint.hf_config import CONFIG, read_config
 from etcli.checkpoint.hf_files import PYTORCH, SAFETENSORS
 from etcli.checkpoint.meta_config import HF_WORDS, PARAMS, read_params
-from etcli.checkpoint.state_dict import read_header
-from etcli.checkpoint.torch_file import is_torch_file
+from etcli.checkpoint.state_dict import read_header, weights_kind
 from etcli.checkpoint.weights import Weights, WeightsCheckpoint, examine_weights
 from etcli.common.errors import CheckpointError, Problem, Problems
 
@@ -25,7 +24,7 @@ def recognises(path: Path) -> bool:
     """Whether `path` is such a file, or a folder with a configuration and just one file that may be."""
     if path.is_dir():
         return _configured(path) and len(_candidates(path)) == 1
-    return path.is_file() and (is_torch_file(path) or _is_safetensors(path))
+    return path.is_file() and weights_kind(path) is not None
 
 
 def examine(path: Path) -> tuple[WeightsCheckpoint | None, list[Problem]]:
@@ -45,7 +44,7 @@ def examine(path: Path) -> tuple[WeightsCheckpoint | None, list[Problem]]:
     stored = problems.attempt(lambda: read_header(file, remarks))
     if stored is None or problems:
         return None, problems.found
-    name = "pytorch" if is_torch_file(file) else "safetensors"
+    name = weights_kind(file) or NAME
     if (file.parent / CONFIG).is_file():
         weights = Weights(path, name, [stored], remarks)
         return examine_weights(weights, lambda _tensors, found, _remarks: read_config(file.parent, found), problems)
@@ -65,12 +64,6 @@ def _candidates(folder: Path) -> list[Path]:
         for entry in folder.iterdir()
         if entry.suffix in _ENDINGS and entry.is_file() and not _NO_WEIGHTS.match(entry.name)
     )
-
-
-def _is_safetensors(path: Path) -> bool:
-    with path.open("rb") as file:
-        start = file.read(9)
-    return start[8:] == b"{" and int.from_bytes(start[:8], "little") < 1 << 32
 
 
 def _shard_problem(file: Path) -> Problem | None:

@@ -234,31 +234,35 @@ def test_wrong_params(
     assert any(hint in str(problem.hint) for problem in problems), problems
 
 
-PUBLISHED = {
-    # What Meta and Mistral publish in params.json, and what config.json of the same models says.
-    "llama 1 7B": (dict(dim=4096, multiple_of=256, n_heads=32, n_layers=32, norm_eps=1e-6, vocab_size=-1), 32000, 11008, 32, "default", 1e4, 2048),
-    "llama 2 7B": (dict(dim=4096, multiple_of=256, n_heads=32, n_layers=32, norm_eps=1e-5, vocab_size=-1), 32000, 11008, 32, "default", 1e4, 4096),
+LLAMA_2 = {"n_heads": 32, "n_layers": 32, "dim": 4096, "multiple_of": 256, "norm_eps": 1e-5, "vocab_size": -1}
+LLAMA_3 = {"n_heads": 32, "n_layers": 32, "dim": 4096, "n_kv_heads": 8, "vocab_size": 128256, "norm_eps": 1e-5} | {
+    "multiple_of": 1024,
+    "ffn_dim_multiplier": 1.3,
+    "rope_theta": 500000.0,
+}
+SCALED = LLAMA_3 | {"use_scaled_rope": True}
+SMALL = SCALED | {"multiple_of": 256}
+
+# What Meta publishes in params.json; then vocabulary, feed-forward size, KV heads, rope, theta and context as in config.json of the same models.
+PUBLISHED: dict[str, tuple[dict[str, Any], int, int, int, Any, float, int]] = {
+    "llama 1 7B": (LLAMA_2 | {"norm_eps": 1e-6}, 32000, 11008, 32, "default", 1e4, 2048),
+    "llama 2 7B": (LLAMA_2, 32000, 11008, 32, "default", 1e4, 4096),
     "llama 2 70B": (
-        dict(dim=8192, multiple_of=4096, ffn_dim_multiplier=1.3, n_heads=64, n_kv_heads=8, n_layers=80, norm_eps=1e-5, vocab_size=-1),
+        LLAMA_2
+        | {"dim": 8192, "multiple_of": 4096, "ffn_dim_multiplier": 1.3, "n_heads": 64, "n_kv_heads": 8, "n_layers": 80},
         *(32000, 28672, 8, "default", 1e4, 4096),
     ),
-    "llama 3 8B": (
-        dict(dim=4096, n_layers=32, n_heads=32, n_kv_heads=8, vocab_size=128256, multiple_of=1024, ffn_dim_multiplier=1.3, norm_eps=1e-5, rope_theta=500000.0),
-        *(128256, 14336, 8, "default", 5e5, 8192),
-    ),
-    "llama 3.1 8B": (
-        dict(dim=4096, n_layers=32, n_heads=32, n_kv_heads=8, vocab_size=128256, multiple_of=1024, ffn_dim_multiplier=1.3, norm_eps=1e-5, rope_theta=500000.0, use_scaled_rope=True),
-        *(128256, 14336, 8, 8.0, 5e5, 131072),
-    ),
+    "llama 3 8B": (LLAMA_3, 128256, 14336, 8, "default", 5e5, 8192),
+    "llama 3.1 8B": (SCALED, 128256, 14336, 8, 8.0, 5e5, 131072),
     "llama 3.2 1B": (
-        dict(dim=2048, n_layers=16, n_heads=32, n_kv_heads=8, vocab_size=128256, multiple_of=256, ffn_dim_multiplier=1.5, norm_eps=1e-5, rope_theta=500000.0, use_scaled_rope=True),
+        SMALL | {"dim": 2048, "n_layers": 16, "ffn_dim_multiplier": 1.5},
         *(128256, 8192, 8, 32.0, 5e5, 131072),
     ),
     "llama 3.2 3B": (
-        dict(dim=3072, n_layers=28, n_heads=24, n_kv_heads=8, vocab_size=128256, multiple_of=256, ffn_dim_multiplier=1.0, norm_eps=1e-5, rope_theta=500000.0, use_scaled_rope=True),
+        SMALL | {"dim": 3072, "n_layers": 28, "n_heads": 24, "ffn_dim_multiplier": 1.0},
         *(128256, 8192, 8, 32.0, 5e5, 131072),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

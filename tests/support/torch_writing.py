@@ -116,6 +116,7 @@ def assert_same_tensors(checkpoint: Any, folder: Path) -> None:
     assert set(checkpoint.tensors) == set(expected)
     for name, tensor in expected.items():
         read = checkpoint.read(name)
-        assert read.is_contiguous() and read.dtype == torch.float32
+        assert read.is_contiguous()
+        assert read.dtype == torch.float32
         assert checkpoint.tensors[name].shape == tuple(read.shape)
         torch.testing.assert_close(read, tensor.float(), rtol=0, atol=0, msg=name)
