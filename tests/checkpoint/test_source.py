@@ -209,10 +209,6 @@ def test_nothing_but_a_plain_name_and_version_reaches_pip(tmp_path: Path, text: 
         recipe(tmp_path, text)
 
 
-def test_hub_sources_are_refused_by_name(tmp_path: Path) -> None:
-    assert "hf:" in failure(lambda: fetch(recipe(tmp_path, "hf:org/name@main"))).message
-
-
 def test_local_paths_start_at_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "models").mkdir()
     file = tmp_path / "models" / "a.gguf"

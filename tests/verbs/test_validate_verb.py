@@ -38,7 +38,7 @@ def test_every_problem_of_recipe_and_checkpoint_at_once(tmp_path, random_llama):
     folder = random_llama(tokenizer=True)
     path = recipe(
         tmp_path,
-        f"name: tiny\nmodel: {{source: {folder}}}\nexport:\n  precision: 8da4w\n  chunks: 3\n  shapes: [8t64c, 1t64c]\n",
+        f"name: tiny\nmodel: {{source: {folder}, quantize: aqlm}}\nexport:\n  precision: fp32\n  chunks: 3\n  shapes: [8t64c, 1t64c]\n",
     )
     code, document = validate(tmp_path)
     assert code == document["exit"] == 2
@@ -151,11 +151,23 @@ def test_a_base_model_cannot_chat(tmp_path, model):
     assert not validate(tmp_path, "--set", "run.chat=false")[1]["warnings"]
 
 
-def test_a_source_of_a_kind_to_come_is_named_once(tmp_path):
+def test_a_hub_source_that_is_not_there_yet_is_not_fetched(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     recipe(tmp_path, "name: tiny\nmodel: {source: 'hf:org/name@main'}\n")
     code, document = validate(tmp_path)
-    assert code == 2
-    assert [error["code"] for error in document["errors"]] == ["recipe.unsupported"]
+    assert code == 0
+    assert [warning["code"] for warning in document["warnings"]] == ["checkpoint.not_fetched"]
+
+
+def test_an_adapter_is_checked_with_its_base(tmp_path, model):
+    (tmp_path / "lora").mkdir()
+    source = next(line for line in (tmp_path / "etcli.yaml").read_text().splitlines() if "source" in line)
+    assert source
+    code, document = validate(tmp_path, "--set", f"model.adapter={tmp_path / 'lora'}")
+    assert code == 5
+    assert [error["code"] for error in document["errors"]] == ["adapter.missing"]
+    assert document["errors"][0]["file"] == str(tmp_path / "lora")
 
 
 def test_validation_never_imports_torch(tmp_path, model):
