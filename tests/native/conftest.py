@@ -19,6 +19,7 @@ from tiny_bundle import BundleSpec, TinyBundle, write_bundle
 
 REPOSITORY = Path(__file__).parents[2]
 
+
 @dataclass(frozen=True)
 class Run:
     """What a program did: exit status, events, stderr."""

@@ -35,13 +35,14 @@ BUNDLES = {
 
 @pytest.mark.parametrize("name", BUNDLES)
 def test_tokens_equal_transformers(tiny_bundle, llama_runner, name: str) -> None:
-    """Every prompt length that the cache holds: with and without padding, one call or several, of one shape or up to three.
+    """Prompts with and without padding, of one call or several, of one shape or up to three: every length that the cache holds for the
+    bundles of one file a chunk with XNNPACK, the edges for the others.
 
     Caches are updated in place, so this is also the proof that both backends bear outputs in the memory of inputs, and that the
     weights which XNNPACK keeps once for all methods, of one file or of several, are the right ones for each.
     """
     bundle = tiny_bundle(**BUNDLES[name])
-    for length in range(1, CACHE + 1):
+    for length in range(1, CACHE + 1) if name in ("shift", "ring") else (1, 4, 5, 7, 9, 17, CACHE):
         prompt, count = prompt_of(length), min(6, CACHE - length + 1)
         run = llama_runner("--config", bundle.config, "--prompt-ids", ids(prompt), "--max-new-tokens", str(count))
         assert run.status == 0, run.stderr
@@ -86,7 +87,9 @@ def test_a_quantised_embedding(tiny_bundle, llama_runner, changed, dtype: str, g
     generator = torch.Generator().manual_seed(5)
     codes = torch.randint(least, most + 1, (rows, cols), generator=generator)
     scales = (0.5 + torch.rand(rows, cols // group, generator=generator)) * (0.25 / most)
-    packed = codes.to(torch.int8) if dtype == "int8" else ((codes[:, 1::2] + 8) * 16 + codes[:, ::2] + 8).to(torch.uint8)
+    packed = (
+        codes.to(torch.int8) if dtype == "int8" else ((codes[:, 1::2] + 8) * 16 + codes[:, ::2] + 8).to(torch.uint8)
+    )
     config = changed(bundle, {"embedding.dtype": dtype, "embedding.group_size": group})
     (config.parent / "embedding.bin").write_bytes(
         b"".join(scales[row].numpy().tobytes() + packed[row].numpy().tobytes() for row in range(rows))
