@@ -46,7 +46,7 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
             "head_dim": 32 if family == "qwen3" else 16,
             "vocab_size": 320,
             "max_position_embeddings": 256,
-            "rope_theta": 5000.0,
+            **({} if "rope_parameters" in config else {"rope_theta": 5000.0}),
             "bos_token_id": 0,
             "eos_token_id": 1,
             **({"sliding_window": None} if family == "mistral" else {}),
