@@ -6,6 +6,9 @@ from etcli.common.errors import DeployError, Problems
 from etcli.manifests.build import BuildManifest
 from etcli.manifests.bundle import BundleManifest
 
+_OURS = "etcli::"
+"""Namespace of the operators that every runner of ours is linked with."""
+
 
 def check_fit(bundle: BundleManifest, build: BuildManifest, *, rebuild: str, export: str) -> None:
     """Compare operators, delegates and the program identifier. ExecuTorch itself would say so only on the device, by a number.
@@ -25,7 +28,7 @@ def check_fit(bundle: BundleManifest, build: BuildManifest, *, rebuild: str, exp
             DeployError.problem(
                 f"the bundle needs operators that the build for {build.target} lacks: {', '.join(sorted(operators))}",
                 code="deploy.operators_lacking",
-                hint=f"Add what provides them to build.custom_ops and run: {rebuild}",
+                hint=_operators_hint(operators, rebuild),
             )
         )
     backends = {name for method in methods for name in method.backends} - set(build.backends)
@@ -49,3 +52,10 @@ def check_fit(bundle: BundleManifest, build: BuildManifest, *, rebuild: str, exp
             )
         )
     problems.raise_if_any(DeployError)
+
+
+def _operators_hint(lacking: set[str], rebuild: str) -> str:
+    ours = {name for name in lacking if name.startswith(_OURS)}
+    if ours == lacking:
+        return f"The build is from an etcli that did not have them; run: {rebuild}"
+    return f"Add what provides them to build.custom_ops and run: {rebuild}"

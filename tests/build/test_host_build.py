@@ -54,6 +54,7 @@ def test_host_build_from_nothing_to_changes(
     assert {"libstdc++.so.6", "libgcc_s.so.1", "libexecutorch_backend_xnnpack.so"} <= set(staged)
     assert manifest.build_type == "Release"
     assert manifest.program == "ET12"
+    assert {"etcli::ring_attention.out", "etcli::last_row.out"} <= set(manifest.operators)
 
     # The programs run from a folder that the build knows nothing of, and list exactly what the manifest says.
     moved = (result.folder / "stage").rename(tmp_path / "elsewhere")
@@ -80,10 +81,19 @@ def test_host_build_from_nothing_to_changes(
     assert "shared.cpp.o" in objects
     assert "kernels.cpp.o" not in objects
 
+    # So is one of an operator.
+    operator = native / "attention" / "special.cpp"
+    operator.write_text(operator.read_text() + "int another() { return 2; }\n")
+    assert builder(dry_run=True).plan[0] == "compile: native sources changed"
+    with_operator = builder()
+    assert with_operator.manifest is not None
+    assert with_operator.manifest.sources_sha256 != changed.manifest.sources_sha256
+    assert "special.cpp.o" in (result.folder / "logs" / "build.log").read_text()
+
     # A staged file that was damaged or lost is put back.
     (result.folder / "stage" / "libstdc++.so.6").write_bytes(b"")
     assert not builder(dry_run=True).current
-    assert builder().manifest == changed.manifest
+    assert builder().manifest == with_operator.manifest
     assert builder().current
 
     # Another backend is another set of libraries.

@@ -25,6 +25,29 @@ def test_everything_the_build_lacks_is_listed_at_once(scene: Scene) -> None:
     assert scene.device.commands == []
 
 
+def test_a_build_without_the_ring_operators_is_to_be_made_again(scene: Scene) -> None:
+    bundle = samples.make_bundle(scene.loaded, scene.workspace)
+    [chunk, *others] = bundle.chunks
+    [file, *more] = chunk.files
+    methods = tuple(
+        method.model_copy(update={"operators": (*method.operators, "etcli::ring_attention.out")})
+        for method in file.methods
+    )
+    files = (file.model_copy(update={"methods": methods}), *more)
+    changed = bundle.model_copy(update={"chunks": (chunk.model_copy(update={"files": files}), *others)})
+    changed.write(scene.workspace.bundle / "manifest.json")
+    with pytest.raises(DeployError, match=r"lacks: etcli::ring_attention\.out") as caught:
+        scene.deploy()
+    [problem] = caught.value.problems
+    assert problem.hint == (
+        "The build is from an etcli that did not have them; "
+        f"run: etcli build {scene.loaded.path} --target host --workspace {scene.workspace.root}"
+    )
+    lacking = samples.make_build(scene.loaded, scene.workspace).operators
+    samples.make_build(scene.loaded, scene.workspace, operators=(*lacking, "etcli::ring_attention.out"))
+    scene.deploy()
+
+
 def test_a_target_that_is_none_is_a_matter_of_usage(scene: Scene) -> None:
     with pytest.raises(UsageError, match="no target 'hots'") as caught:
         scene.deploy(target="hots")
