@@ -15,16 +15,19 @@ def open_bundle_tokenizer(bundle: BundleManifest, folder: Path) -> Tokenizer:
     """The tokenizer that the bundle in `folder` carries.
 
     Raises:
-        StaleError: it is not there.
+        StaleError: it, or a file that stands beside it, is not there.
         CheckpointError: it cannot be read.
     """
-    path = folder / bundle.tokenizer.path
-    if not path.is_file():
-        raise StaleError(
-            "a file of the bundle is damaged: it is missing",
-            code="bundle.damaged",
-            hint="Run `etcli export` again.",
-            file=path,
+    missing = [path for entry in bundle.tokenizer.files() if not (path := folder / entry.path).is_file()]
+    if missing:
+        raise StaleError.many(
+            StaleError.problem(
+                "a file of the bundle is damaged: it is missing",
+                code="bundle.damaged",
+                hint="Run `etcli export` again.",
+                file=path,
+            )
+            for path in missing
         )
     return open_tokenizer((folder / bundle.tokenizer.path).parent)
 

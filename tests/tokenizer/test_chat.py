@@ -136,6 +136,29 @@ def test_a_template_that_cuts_a_spelled_token_is_refused(tokenizer: HfTokenizer)
         ("{{ messages[0].update(role='system') }}", "may not have"),
         ("{{ cycler.__init__.__globals__.os.system('true') }}", "may not have"),
         ("{{ (raise_exception | attr('__globals__')).os }}", "may not have"),
+        ("{{ '{0.__class__.__mro__}'.format(messages) }}", "may not have"),
+        ("{{ (messages | attr('__cl' ~ 'ass__')).__base__ }}", "may not have"),
+        ("{{ raise_exception.__globals__.sys.modules.os.environ }}", "may not have"),
+        ("{{ namespace.__init__.__globals__.sys.exit() }}", "may not have"),
+        ("{{ self._TemplateReference__context.environment.loader.x }}", "may not have"),
+        ("{% for k in messages[0].keys() %}{{ messages[0].pop(k) }}{% endfor %}", "may not have"),
+        ("{{ ().__class__.__bases__[0].__subclasses__() | map('string') | join }}", "may not have"),
+        ("{{ 9 ** (9 ** (9 ** 9)) }}", "3 s|memory"),
+        ("{{ 'a' * 400 ** 3 | replace('a', 'aa') }}", "memory|TypeError"),
+        ("{{ lipsum(n=10**7, min=99, max=100) }}", "3 s|memory|without end|UndefinedError"),
+        ("{% set x = [0] * 10**9 %}", "memory"),
+        ("{{ [messages] * 10**7 | tojson }}", "memory|TypeError"),
+        ("{{ dict(a=range(99999) | list) | tojson(indent=10**9) }}", "memory"),
+        ("{% for i in range(9**5) %}{% set x = messages | tojson(indent=9**7) %}{% endfor %}", "3 s|memory"),
+        ("{{ strftime_now('%Y' * 10**8) }}", "memory|without end|3 s"),
+        ("{{ 'x' | indent(10**10, first=true) }}", "memory"),
+        ("{{ '%s' | format('x' * 10**10) }}", "memory"),
+        ("{% for a in messages recursive %}{{ loop(messages) }}{% endfor %}", "RecursionError|without end|3 s"),
+        (
+            "{% set ns = namespace(x=[]) %}{% for i in range(10**5) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
+            "RecursionError|memory|3 s",
+        ),
+        ("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "RecursionError|cannot be read|fails|memory"),
         ("{% for i in range(10**9) %}x{% endfor %}", "Range too big"),
         ("{{ 'x' * 10**11 }}", "memory"),
         ("{{ '%99999999999d' % 1 }}", "memory"),
@@ -156,7 +179,7 @@ def test_a_template_that_cuts_a_spelled_token_is_refused(tokenizer: HfTokenizer)
 def test_hostile_and_broken_templates(tokenizer: HfTokenizer, template: str, words: str) -> None:
     problem = failure(tokenizer, template)
     assert problem.code == "tokenizer.chat_template"
-    assert words in problem.message
+    assert any(word in problem.message for word in words.split("|"))
 
 
 def test_a_template_that_does_not_end_is_ended(tokenizer: HfTokenizer) -> None:
@@ -170,14 +193,33 @@ def test_a_template_that_sleeps_is_ended(tokenizer: HfTokenizer, monkeypatch: py
     assert "still running" in failure(tokenizer, "{{ messages[0].content }}").message
 
 
-@pytest.mark.parametrize("secret", ["config", "self", "request", "lipsum.__globals__", "[].__class__.__base__"])
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "config",
+        "self",
+        "request",
+        "lipsum.__globals__",
+        "[].__class__.__base__",
+        "strftime_now.__self__",
+        "messages | map(attribute='__class__') | list | first | attr('__mro__')",
+        "'{x.__class__}'.format_map({'x': messages})",
+        "messages | map('attr', '__class__') | list",
+        "messages | selectattr('__class__') | list",
+        "messages | groupby('__class__') | list",
+        "cycler | attr('__init__')",
+    ],
+)
 def test_a_template_sees_nothing_of_the_machine(tokenizer: HfTokenizer, secret: str) -> None:
     tokenizer.chat_template = f"{{{{ {secret} }}}}"
     try:
         ids = encode_prompt(tokenizer, "hi", chat=True, system=None)
     except CheckpointError:
         return
-    assert "module" not in tokenizer.decode(ids)
+    shown = tokenizer.decode(ids)
+    assert "module" not in shown
+    assert "<class" not in shown
+    assert "function" not in shown
 
 
 def test_a_template_may_refuse(tokenizer: HfTokenizer) -> None:
