@@ -188,8 +188,6 @@ def _shape_hint(config: ModelConfig, pattern: str, found: tuple[int, ...]) -> st
         if fitting:
             return f"These weights have {columns} query columns; the configuration should say {' or '.join(fitting)}."
     if kind in ("q_norm", "k_norm") and len(found) == 1 and found[0] % 2 == 0:
-        if found[0] in (config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim):
-            return "These weights normalise all heads together, as OLMo 2 does, which is not supported."
         return f"These weights have heads of {found[0]}; the configuration should say head_dim: {found[0]}."
     if kind in ("embed_tokens", "lm_head") and len(found) == 2:
         wrong = [
