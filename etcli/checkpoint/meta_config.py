@@ -7,6 +7,7 @@ by how much rope is scaled) is what Meta published for these very sizes, each ti
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,7 @@ def _config(params: _Params, tensors: Mapping[str, TensorInfo], remarks: list[st
             params.wrong("vocab_size is -1, and there is no tok_embeddings.weight to tell the right one")
     intermediate = _intermediate(params, dim, _rows(tensors, _GATE))
     head_dim = params.whole("head_dim", dim // heads if heads and dim % heads == 0 else None)
-    rope = _rope(params, dim, layers, vocabulary, remarks)
+    rope = _rope(params, dim, _layers(tensors) or layers, vocabulary, remarks)
     window = params.whole("sliding_window", -1) if params.has("sliding_window") else -1
     context = _context(params, mistral, rope, remarks)
     values = {
@@ -153,6 +154,12 @@ def _config(params: _Params, tensors: Mapping[str, TensorInfo], remarks: list[st
 def _rows(tensors: Mapping[str, TensorInfo], name: str) -> int:
     info = tensors.get(name)
     return info.shape[0] if info is not None and info.shape else 0
+
+
+def _layers(tensors: Mapping[str, TensorInfo]) -> int:
+    """How many layers the weights have; whether `n_layers` is right is for the comparison with all tensors to say."""
+    numbers = [int(name.split(".")[2]) for name in tensors if re.match(r"model\.layers\.\d+\.", name)]
+    return 1 + max(numbers, default=-1)
 
 
 def _intermediate(params: _Params, dim: int, stored: int) -> int:

@@ -108,6 +108,8 @@ def _read_zip(path: Path, file: BinaryIO) -> TorchFile:
     try:
         with zipfile.ZipFile(file) as archive:
             members = {member.filename: member for member in archive.infolist()}
+            if len(members) < len(archive.infolist()):
+                raise _damaged(path, "the zip archive has several parts of one name")
             root = next((name.removesuffix("data.pkl") for name in members if _is_pickle(name)), None)
             if root is None:
                 raise _damaged(path, "the zip archive has no data.pkl")
@@ -151,7 +153,7 @@ def _place(path: Path, file: BinaryIO, member: zipfile.ZipInfo, end: int) -> tup
             hint=f"Another program packed the archive again. {_SAVE}",
             file=path,
         )
-    head = _bytes(file, member.header_offset, _LOCAL_HEADER.size)
+    head = _bytes(file, member.header_offset, _LOCAL_HEADER.size) if member.header_offset >= 0 else b""
     signature, name, extra = _LOCAL_HEADER.unpack(head) if len(head) == _LOCAL_HEADER.size else (b"", 0, 0)
     if signature != _ZIP:
         raise _damaged(path, f"its part {member.filename[:100]} is not where the archive says")

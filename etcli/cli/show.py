@@ -125,6 +125,8 @@ def inspected(console: Console, result: Inspection) -> None:
             ("unused tensors", ", ".join(facts.unused) or "none"),
         ]
         console.table(f"Checkpoint {result.path} ({facts.format})", ("what", "value"), rows)
+        for remark in facts.remarks:
+            console.warn(remark, code="checkpoint.remark")
 
 
 def _program(console: Console, program: ProgramFacts) -> None:

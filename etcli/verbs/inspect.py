@@ -24,7 +24,7 @@ _FLATBUFFER_IDENTIFIER = slice(4, 6)
 
 @dataclass(frozen=True)
 class CheckpointFacts:
-    """A checkpoint's numbers; `parameters` counts elements, `stored_bytes` what they take in the file."""
+    """A checkpoint's numbers; `parameters` counts elements, `stored_bytes` what they take in the file, `remarks` is what was assumed."""
 
     format: str
     config: ModelConfig
@@ -33,6 +33,7 @@ class CheckpointFacts:
     stored_bytes: int
     dtypes: dict[str, int]
     unused: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def _checkpoint(path: Path) -> Inspection:
             raise UsageError(
                 f"{path} is nothing that etcli knows",
                 code="inspect.unknown",
-                hint="It looks into .pte files, bundles, builds, ELF files, GGUF files and Hugging Face folders.",
+                hint="It looks into .pte files, bundles, builds, ELF files, and checkpoints (files, and Hugging Face's and Meta's folders).",
             )
         raise EtcliError.many(problems)
     checkpoint = open_checkpoint(path)
@@ -146,5 +147,6 @@ def _checkpoint(path: Path) -> Inspection:
         stored_bytes=sum(info.nbytes for info in checkpoint.tensors.values()),
         dtypes=dtypes,
         unused=checkpoint.unused,
+        remarks=checkpoint.remarks,
     )
     return Inspection(path, "checkpoint", checkpoint=facts)
