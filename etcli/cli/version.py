@@ -17,6 +17,8 @@ _PACKAGES = (
     "gguf",
     "safetensors",
     "tokenizers",
+    "sentencepiece",
+    "tiktoken",
     "pydantic",
     "jinja2",
 )

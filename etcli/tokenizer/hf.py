@@ -22,7 +22,7 @@ from etcli.tokenizer.streaming import ByteStream, WindowStream, piece_bytes
 from etcli.tokenizer.text import well_formed
 
 TOKENIZER = "tokenizer.json"
-_MAX_BYTES = 128 << 20
+_MAX_BYTES = 64 << 20
 
 
 class HfTokenizer:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """Types of a piece, the numbers of SentencePiece's `ModelProto.SentencePiece.Type`, which GGUF shares."""
 
-_MAX_BYTES = 32 << 20
+_MAX_BYTES = 16 << 20
 _MAX_PIECES = 1 << 20
 _MAX_PIECE_BYTES = 4096
 

@@ -41,7 +41,7 @@ _OTHERS = {
     199998: "GPT-4o (o200k)",
     200000: "Llama 4",
 }
-_MAX_BYTES = 32 << 20
+_MAX_BYTES = 16 << 20
 _MAX_RANKS = 1 << 20
 _MAX_TOKEN_BYTES = 1024
 _RUN = 25_000
