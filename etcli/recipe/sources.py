@@ -45,5 +45,5 @@ def _with(file: Path) -> list[Path]:
     """The other files that a checkpoint of one named file is read from: its further parts, or what stands beside weights without a configuration."""
     with contextlib.suppress(OSError), file.open("rb") as start:
         if start.read(len(MAGIC)) == MAGIC:
-            return gguf_parts(file)[1:]
+            return list(gguf_parts(file)[1:])
     return [file.parent / name for name in _BESIDE if (file.parent / name).is_file()]

@@ -293,6 +293,7 @@ def read(folder: Path, values: dict[str, Any], vocabulary: int, inner: int) -> t
         "model.embed_tokens.weight": (vocabulary, values["dim"]),
         "lm_head.weight": (vocabulary, values["dim"]),
         "model.layers.0.mlp.gate_proj.weight": (inner, values["dim"]),
+        f"model.layers.{values['n_layers'] - 1}.input_layernorm.weight": (values["dim"],),
     }
     problems, remarks = Problems(), list[str]()
     config = read_params(
