@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 WEIGHTS = "adapter_model.safetensors"
 PICKLED = "adapter_model.bin"
 _NAME = re.compile(
-    r"base_model\.model\.(?P<module>.+?)(?:\.modules_to_save(?:\.default)?)?\.(?P<leaf>weight|lora_\w+)(?:\.default)?(?P<rest>\.\w+)?"
+    r"base_model\.model\.(?P<module>.+?)(?:\.modules_to_save(?:\.default)?)?\.(?P<leaf>(?:base_layer\.)?weight|lora_\w+)(?:\.default)?(?P<rest>\.\w+)?"
 )
 _KINDS = {
     "lora_A.weight": "a",
@@ -37,13 +37,17 @@ _KINDS = {
     "lora_embedding_A": "a",
     "lora_embedding_B": "b",
     "weight": "whole",
+    "base_layer.weight": "whole",
 }
 _NAMED = 4
 
 
 @dataclass
 class _Change:
-    """What an adapter does to one matrix: adds `scale * B @ A`, or puts `whole` in its place. `module` is the name without `.weight`."""
+    """What an adapter does to one matrix: puts `whole` in its place, adds `scale * B @ A`, or both. `module` is the name without `.weight`.
+
+    Both come where an embedding is a target: peft saves the base's own (`base_layer`) with the factors.
+    """
 
     module: str
     a: StoredTensor | None = None
@@ -144,9 +148,8 @@ def _misfits(folder: Path, config: AdapterConfig, change: _Change, base: Checkpo
     if change.whole is not None:
         if change.whole.shape != info.shape:
             problems.append(_other_base(folder, change.whole, change.whole.shape, info.shape))
-        if change.a is not None or change.b is not None:
-            problems.append(_problem(folder, f"it replaces {name} and adds to it at once", "tensor"))
-        return problems
+        if change.a is None and change.b is None:
+            return problems
     if change.a is None or change.b is None:
         half = change.a or change.b
         return [*problems, _problem(folder, f"{half.name if half else name} comes without its other half", "tensor")]
@@ -201,18 +204,17 @@ class AdaptedCheckpoint:
         change = self._changes.get(name)
         if change is None:
             return self._base.read(name)
-        if change.whole is not None:
-            return _stored(change.whole)
-        return self._base.read(name).add_(self._added(name, change, slice(None)))
+        values = self._base.read(name) if change.whole is None else _stored(change.whole)
+        return values if change.a is None else values.add_(self._added(name, change, slice(None)))
 
     def read_rows(self, name: str, start: int, stop: int) -> torch.Tensor:
         """See `Checkpoint.read_rows`."""
         change = self._changes.get(name)
         if change is None:
             return self._base.read_rows(name, start, stop)
-        if change.whole is not None:
-            return _stored(change.whole, start, stop)
-        return self._base.read_rows(name, start, stop).add_(self._added(name, change, slice(start, stop)))
+        whole = change.whole
+        values = self._base.read_rows(name, start, stop) if whole is None else _stored(whole, start, stop)
+        return values if change.a is None else values.add_(self._added(name, change, slice(start, stop)))
 
     def sha256(self, name: str) -> str:
         """See `Checkpoint.sha256`: over the base's hash and all that is added to it."""
@@ -222,7 +224,13 @@ class AdaptedCheckpoint:
         parts: list[Any] = [
             self._hashes.sha256(part.name, part.file, part.offset, part.nbytes, part.info) for part in change.parts
         ]
-        return value_sha256(parts if change.whole is not None else [self._base.sha256(name), change.scale, *parts])
+        return value_sha256(
+            [
+                change.scale if change.a is not None else None,
+                *parts,
+                *([] if change.whole else [self._base.sha256(name)]),
+            ]
+        )
 
     def _added(self, name: str, change: _Change, rows: slice) -> torch.Tensor:
         assert change.a is not None  # noqa: S101 - both halves were there when the headers were examined

@@ -237,7 +237,6 @@ Q = "base_model.model.model.layers.0.self_attn.q_proj"
         ({"extra": {f"{Q.replace('.0.', '.7.')}.lora_A.weight": torch.ones(4, 64)}}, "adapter.tensor", "layers.7"),
         ({"extra": {"base_model.model.lm_head.weight": torch.ones(400, 64)}}, "adapter.base", "[400, 64]"),
         ({"target_modules": ["q_proj", "fc1"]}, "adapter.tensor", "its target fc1 is no module of the network"),
-        ({"extra": {f"{Q}.weight": torch.ones(64, 64)}}, "adapter.tensor", "replaces"),
         ({"extra": {"unrelated": torch.ones(3)}}, "adapter.tensor", "unrelated"),
         (
             {"extra": {f"{Q}.lora_A.weight": torch.ones(4, 64).to(torch.float8_e4m3fn)}},
