@@ -13,11 +13,13 @@ from local_device import LocalDevice
 
 from etcli.common.errors import DeviceError, ExitCode, ExportError, MismatchError, RunError, ToolError, UsageError
 from etcli.common.workspace import Workspace
+from etcli.llama.answers import Judgement
 from etcli.manifests.run_record import DeviceFacts
 from etcli.output.console import Console
 from etcli.output.document import to_plain
+from etcli.verbs import comparison
 from etcli.verbs import smoke as module
-from etcli.verbs.comparison import first_difference
+from etcli.verbs.comparison import GAPS, first_difference
 from etcli.verbs.smoke import SmokeOptions, SmokeResult, choose_device, smoke
 
 STAGES = ["device", "export", "build", "deploy", "run", "compare"]
@@ -33,13 +35,16 @@ class Scene:
         self.calls: list[str] = []
         self.tokens = [5, 6, samples.STOP_ID]
         self.reference = (5, 6, samples.STOP_ID)
+        self.gaps = (0.0, 0.0, 0.0)
+        self.stop_reason = "stop_id"
         self.current = False
         self.fail: Exception | None = None
         self.lacking: Exception | None = None
         monkeypatch.setattr(module, "select_device", lambda **_: self.device)
         monkeypatch.setattr(module, "export", self._export)
         monkeypatch.setattr(module, "build", self._build)
-        monkeypatch.setattr(module, "run_reference", self._reference)
+        monkeypatch.setattr(comparison, "run_reference", self._reference)
+        monkeypatch.setattr(comparison, "judge_tokens", self._judge)
 
     def _export(self, *_: Any) -> SimpleNamespace:
         self.calls.append("export")
@@ -53,12 +58,19 @@ class Scene:
                 raise self.lacking
             return SimpleNamespace(current=self.current)
         self.calls.append(f"build {options.target}")
-        samples.make_build(loaded, workspace, runner=samples.script(samples.answer_lines(self.tokens)))
+        samples.make_build(
+            loaded, workspace, runner=samples.script(samples.answer_lines(self.tokens, stop_reason=self.stop_reason))
+        )
         return SimpleNamespace(current=self.current)
 
     def _reference(self, loaded: Any, **values: Any) -> SimpleNamespace:
         self.calls.append(f"reference {values['prompt_ids']} {values['max_new_tokens']} {values['cache_length']}")
         return SimpleNamespace(tokens=self.reference)
+
+    def _judge(self, loaded: Any, **values: Any) -> tuple[Judgement, ...]:
+        self.calls.append(f"judge {values['prompt_ids']} {values['tokens']} {values['cache_length']}")
+        pairs = zip(values["tokens"], self.gaps, strict=True)
+        return tuple(Judgement(token, 1.0 - gap, token if gap == 0 else 7, 1.0) for token, gap in pairs)
 
     def smoke(self, **options: Any) -> SmokeResult:
         return smoke(self.loaded, self.workspace, SmokeOptions(**options), Console(verbosity=-1))
@@ -168,6 +180,77 @@ def test_first_difference_is_told(scene: Scene, tmp_path: Path, reference: tuple
     assert result.reference_tokens == reference
     assert result.stages[-1].outcome == "failed"
     assert outcomes(tmp_path / "out.xml") == {**dict.fromkeys(STAGES, "passed"), "compare": "failure"}
+
+
+def quantised(scene: Scene, tmp_path: Path, **export: Any) -> None:
+    scene.loaded = samples.make_recipe(
+        tmp_path, export=export, run={"prompt": "Hello world", "chat": False, "max_new_tokens": 8}
+    )
+
+
+def test_quantised_tokens_are_judged_where_the_device_went(
+    scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quantised(scene, tmp_path, precision="8da4w")
+    scene.gaps = (0.0, GAPS["8da4w"] * 0.9, 0.0)
+    result = smoke(scene.loaded, scene.workspace, SmokeOptions(), Console())
+    assert scene.calls[-1] == f"judge (3, 4) (5, 6, {samples.STOP_ID}) 16"
+    assert result.matches
+    assert (result.exact_matches, result.allowed_gap) == (2, GAPS["8da4w"])
+    assert result.largest_gap == pytest.approx(GAPS["8da4w"] * 0.9)
+    assert result.reference_tokens == (5, 7, samples.STOP_ID)
+    assert "2 of 3 tokens are the reference's own choice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("gap", [GAPS["8da4w"] * 1.01, float("nan")])
+def test_a_token_beyond_the_gap_is_a_mismatch(scene: Scene, tmp_path: Path, gap: float) -> None:
+    quantised(scene, tmp_path, precision="8da4w")
+    scene.gaps = (0.0, gap, 0.0)
+    with pytest.raises(MismatchError, match="token 1: the device gave 6") as caught:
+        scene.smoke()
+    result = caught.value.etcli_result  # type: ignore[attr-defined]
+    assert not result.matches
+    assert result.first_difference.index == 1
+
+
+@pytest.mark.parametrize(
+    ("export", "gap"),
+    [
+        ({}, 0.0),
+        ({"embedding": "int8"}, 0.0),
+        ({"precision": "fp16"}, GAPS["fp16"]),
+        ({"head": "8da8w"}, GAPS["8da8w"]),
+        ({"precision": "8da4w", "head": "fp32"}, GAPS["8da4w"]),
+    ],
+)
+def test_the_gap_is_that_of_the_coarsest_part(tmp_path: Path, export: dict[str, Any], gap: float) -> None:
+    assert comparison.allowed_gap(samples.make_recipe(tmp_path, export=export)) == gap
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        ((5, 6), "stopped before token 8"),
+        ((5, 2, 6), "went on after token 2"),
+        ((5,) * 9, "went on after token 8"),
+        ((5, 6, 2), None),
+        ((5,) * 8, None),
+        ((5,) * 7 + (2,), None),
+    ],
+)
+def test_an_answer_ends_where_it_must(tokens: tuple[int, ...], said: str | None) -> None:
+    problem = comparison.ending_problem(tokens, (2, 9), 8)
+    assert (problem is None) == (said is None)
+    assert problem is None or (said or "") in problem.message
+
+
+def test_a_quantised_answer_that_stops_too_soon_is_not_compared(scene: Scene, tmp_path: Path) -> None:
+    quantised(scene, tmp_path, precision="8da4w")
+    scene.tokens, scene.stop_reason = [5, 6], "max_new_tokens"
+    with pytest.raises(RunError) as caught:
+        scene.smoke()
+    assert caught.value.problems[0].code == "smoke.ending"
+    assert not any(call.startswith("judge") for call in scene.calls)
 
 
 def test_failed_stage_leaves_the_later_ones_skipped(scene: Scene, tmp_path: Path) -> None:
