@@ -39,7 +39,7 @@ def read_header(path: Path, remarks: list[str]) -> dict[str, StoredTensor]:
     beside = [key for key in file.value if key != where] if where else []
     if beside:
         more = f" and {len(beside) - _SHOWN} more" if len(beside) > _SHOWN else ""
-        remarks.append(f"of {path.name}, {where} is read; {', '.join(beside[:_SHOWN])}{more} are left aside")
+        remarks.append(f"of {path.name}, {where} is read; left aside: {', '.join(beside[:_SHOWN])}{more}")
     return {name: file.tensor(name, tensor) for name, tensor in tensors.items()}
 
 

@@ -110,7 +110,7 @@ def test_dicts_in_dicts(random_llama: Build, tmp_path: Path, wrap: str) -> None:
     }
     checkpoint = open_checkpoint(beside(source, tmp_path / "m", value))
     assert_same_tensors(checkpoint, source)
-    assert checkpoint.remarks == (f"of model.pth, {wrap} is read; epoch, optimizer, step are left aside",)
+    assert checkpoint.remarks == (f"of model.pth, {wrap} is read; left aside: epoch, optimizer, step",)
 
 
 def test_two_networks_in_one_file(random_llama: Build, tmp_path: Path) -> None:
