@@ -64,7 +64,7 @@ def _folder(path: Path) -> tuple[str, str, str]:
             "Fetch the weights into the folder.",
         )
     if "adapter_config.json" in names:
-        return "a LoRA adapter without its base model", "unsupported", "Name the base model as model.source."
+        return "a LoRA adapter without its base model", "unsupported", "Name the base model as model.source, and this folder as model.adapter."
     if any(name == "config.json" or name.startswith("model") for name in dangling):
         hint = "What they point to was moved or deleted (caches keep such files elsewhere). Fetch the folder again, or copy it with: cp -rL"
         return f"a folder whose links lead nowhere: {', '.join(dangling[:4])}", "missing", hint
