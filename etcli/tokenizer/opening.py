@@ -106,9 +106,8 @@ def _start(path: Path) -> bytes:
 
 def _is_weights(start: bytes) -> bool:
     """Whether a file is a zip archive or a pickle (`.pth`, `.bin`) or safetensors, whose header's length and `{` come first."""
-    return (
-        start[:4] == b"PK\x03\x04" or start[:2] in (b"\x80\x02", b"\x80\x04") or (start[8:9] == b"{" and start[7] == 0)
-    )
+    pickled = start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
+    return pickled or start[:4] == b"PK\x03\x04" or (start[8:9] == b"{" and start[7] == 0)
 
 
 def _kind(start: bytes) -> str:

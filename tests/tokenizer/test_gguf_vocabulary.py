@@ -98,6 +98,10 @@ def test_the_same_ids_as_the_tokenizer_it_was_written_from(write: Write) -> None
 
 def test_end_ids_by_key_and_by_name(write: Write) -> None:
     assert open_tokenizer(write()[0]).stop_ids == (1, 2)
+    assert open_tokenizer(write()[0]).stop_sources == {
+        1: ("tokenizer.ggml.eos_token_id",),
+        2: ("the token <|eot_id|>",),
+    }
     assert open_tokenizer(write(eos_token_id=5, eot_token_id=7)[0]).stop_ids == (1, 2, 5, 7)
     assert open_tokenizer(write(eos_token_id=99999)[0]).stop_ids == (1, 2)
     assert open_tokenizer(write(token_type=None)[0]).stop_ids == (1,)
@@ -107,6 +111,7 @@ def test_the_first_token(write: Write) -> None:
     assert open_tokenizer(write()[0]).bos_id is None
     assert open_tokenizer(write(add_bos_token=True)[0]).encode("a", bos=True)[0] == 0
     assert open_tokenizer(write(pre="llama-bpe")[0]).bos_id == 0
+    assert open_tokenizer(write(pre="tekken")[0]).bos_id == 0
     assert open_tokenizer(write(pre="llama-bpe", add_bos_token=False)[0]).bos_id is None
 
 
