@@ -99,7 +99,7 @@ def test_the_same_ids_as_the_tokenizer_it_was_written_from(write: Write) -> None
 def test_end_ids_by_key_and_by_name(write: Write) -> None:
     assert open_tokenizer(write()[0]).stop_ids == (1, 2)
     assert open_tokenizer(write()[0]).stop_sources == {
-        1: ("tokenizer.ggml.eos_token_id",),
+        1: ("tokenizer.ggml.eos_token_id", "the token <|end|>"),
         2: ("the token <|eot_id|>",),
     }
     assert open_tokenizer(write(eos_token_id=5, eot_token_id=7)[0]).stop_ids == (1, 2, 5, 7)
