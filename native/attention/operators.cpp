@@ -4,6 +4,7 @@
 // message in the runtime's log, before anything is written.
 #include <algorithm>
 #include <cinttypes>
+#include <cstdio>
 #include <cstring>
 #include <vector>
 

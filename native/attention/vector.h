@@ -14,9 +14,9 @@ namespace etcli::attention {
 namespace {
 
 #if defined(__AVX512F__)
-constexpr int kLanes = 16, kStrip = 4;  // kStrip vectors of keys at a time: 4 queries need 4 * kStrip + kStrip + 1 registers
+constexpr int kLanes = 16, kStrip = 4;  // vectors at a time: 4 queries need 4 * kStrip + kStrip + 1 registers
 #elif defined(__AVX2__) && defined(__FMA__)
-constexpr int kLanes = 8, kStrip = 2;
+constexpr int kLanes = 8, kStrip = 3;
 #elif defined(__aarch64__)
 constexpr int kLanes = 4, kStrip = 4;
 #else
@@ -28,8 +28,32 @@ typedef uint32_t Bits __attribute__((vector_size(kLanes * 4)));
 typedef float Unaligned __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
 
 inline Floats load(const float* p) { return *reinterpret_cast<const Unaligned*>(p); }
+
+// x, in a register from here on. Without this GCC reads memory again at each use, and the kernels are limited by how much they read.
+inline Floats in_register(Floats x) {
+#if defined(__x86_64__)
+  asm("" : "+v"(x));
+#elif defined(__aarch64__)
+  asm("" : "+w"(x));
+#endif
+  return x;
+}
+
 inline void store(float* p, Floats x) { *reinterpret_cast<Unaligned*>(p) = x; }
-inline Floats splat(float x) { return Floats{} + x; }
+
+inline Floats splat(float x) {
+#if defined(__AVX512F__)
+  return _mm512_set1_ps(x);
+#elif defined(__AVX2__) && defined(__FMA__)
+  return _mm256_set1_ps(x);
+#elif defined(__x86_64__)
+  return _mm_set1_ps(x);
+#elif defined(__aarch64__)
+  return vdupq_n_f32(x);
+#else
+  return Floats{} + x;  // the compiler must keep the addition, for -0
+#endif
+}
 
 // The first n < kLanes floats at p, then zeros; nothing behind them is read or written.
 inline Floats load_first(const float* p, int64_t n) {
