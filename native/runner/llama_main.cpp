@@ -17,7 +17,7 @@ static const std::vector<Flag> kFlags = {
     {"--prompt-ids-file", "FILE", "the same, separated by white space or commas"},
     {"--max-new-tokens", "N", "upper bound, a stop id counts (default 64)"},
     {"--threads", "N", "threads of the CPU backends (default: the runtime's choice)"},
-    {"--no-huge-pages", nullptr, "leave loaded weights in pages of the usual size"},
+    {"--no-huge-pages", nullptr, "keep weights in memory pages of the usual size"},
     {"--ignore-stop-ids", nullptr, "go on to the bound, for benchmarks"},
     {"--check", nullptr, "load and check everything, run nothing"},
     {"--verbose", nullptr, "the runtime's informational messages on stderr too"},
@@ -74,8 +74,8 @@ static void work(const Flags& flags) {
   const double start = now();
   const int64_t threads = set_threads(wanted_threads);
   share_packed_weights();
+  if (!flags.has("--no-huge-pages")) use_huge_pages();
   Model model(std::move(config));
-  const int64_t huge_bytes = flags.has("--no-huge-pages") ? huge_page_bytes() : use_huge_pages();
   const double load_seconds = now() - start;
   emit(event("loaded")
            .put("load_s", load_seconds)
@@ -83,7 +83,7 @@ static void work(const Flags& flags) {
            .put("threads", threads)
            .put("memory_bytes", resident_bytes())
            .put("cache", model.config.cache)
-           .put("huge_page_bytes", huge_bytes));
+           .put("huge_page_bytes", huge_page_bytes()));
   if (only_check) return;
 
   const GenerateStats stats = generate(

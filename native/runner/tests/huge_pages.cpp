@@ -4,53 +4,57 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
 
 #include "memory.h"
 
 using namespace etcli;
 
-TEST_CASE("private anonymous writable regions are read with what is resident") {
-  const std::vector<MemoryRegion> regions = anonymous_regions(
-      "00400000-00452000 rw-p 00000000 08:02 173521      /usr/bin/x\n"
-      "Rss:                 328 kB\n"
-      "7f0000000000-7f0000400000 rw-p 00000000 00:00 0 \n"
-      "Size:               4096 kB\n"
-      "Rss:                1024 kB\n"
-      "Pss:                1024 kB\n"
-      "7f0000400000-7f0000500000 ---p 00000000 00:00 0 \n"
-      "Rss:                   4 kB\n"
-      "7f0000500000-7f0000600000 rw-s 00000000 00:00 0 \n"
-      "Rss:                   4 kB\n"
-      "7f0000600000-7f0000700000 rw-p 00000000 00:00 0                          [anon:scudo:primary]\n"
-      "Rss:                   8 kB\n"
-      "VmFlags: rd wr mr mw me ac sd");
-  REQUIRE(regions.size() == 2);
-  CHECK(regions[0].start == 0x7f0000000000);
-  CHECK(regions[0].end == 0x7f0000400000);
-  CHECK(regions[0].resident_bytes == 1 << 20);
-  CHECK(regions[1].resident_bytes == 8192);
-  CHECK(anonymous_regions("").empty());
-  CHECK(anonymous_regions("Rss: 8 kB\nnonsense\n").empty());
+namespace {
+
+// Whether this system makes a huge page of memory that asks for it.
+bool has_huge_pages() {
+  const size_t size = 2 * huge_page_size();
+  void* probe = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(probe != MAP_FAILED);
+  ::madvise(probe, size, MADV_HUGEPAGE);
+  const int64_t before = huge_page_bytes();
+  std::fill_n(static_cast<unsigned char*>(probe), size, static_cast<unsigned char>(1));
+  const bool got = huge_page_bytes() > before;
+  ::munmap(probe, size);
+  return got;
 }
 
-TEST_CASE("memory keeps its content, whatever the system grants, and untouched memory stays untouched") {
-  constexpr size_t size = 32u << 20;
-  const Buffer used(size);
-  for (size_t i = 0; i < size; ++i) used.data()[i] = static_cast<unsigned char>(i * 7 + i / 4096);
-  const Buffer untouched(256u << 20);
-  const int64_t before = resident_bytes();
-  const int64_t huge = use_huge_pages();
-  CHECK(huge >= 0);
-  CHECK(resident_bytes() < before + (64 << 20));
-  bool is_same = true;
-  for (size_t i = 0; i < size; ++i) is_same = is_same && used.data()[i] == static_cast<unsigned char>(i * 7 + i / 4096);
-  CHECK(is_same);
+}  // namespace
 
-  // Where the system collapses one block when asked directly, it has to have collapsed most of this buffer.
-  void* probe = ::mmap(nullptr, 4u << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  REQUIRE(probe != MAP_FAILED);
-  std::fill_n(static_cast<unsigned char*>(probe), 4u << 20, static_cast<unsigned char>(1));
-  const uintptr_t block = (reinterpret_cast<uintptr_t>(probe) + (2u << 20) - 1) & ~((uintptr_t{2} << 20) - 1);
-  if (::madvise(reinterpret_cast<void*>(block), 2u << 20, 25) == 0 && huge_page_bytes() > 0) CHECK(huge >= (24 << 20));
-  ::munmap(probe, 4u << 20);
+TEST_CASE("large memory of operator new comes in huge pages once they are wanted") {
+  use_huge_pages();
+  const size_t size = 8 * huge_page_size() + 12345;
+  const int64_t before = huge_page_bytes();
+  const std::string large(size, 'x');  // as XNNPACK's cache of packed weights holds them
+  CHECK(reinterpret_cast<uintptr_t>(large.data()) % huge_page_size() == 0);
+  CHECK(std::all_of(large.begin(), large.end(), [](char c) { return c == 'x'; }));
+  const int64_t taken = huge_page_bytes() - before;
+  CHECK(taken <= static_cast<int64_t>(size));
+  if (has_huge_pages()) CHECK(taken >= static_cast<int64_t>(6 * huge_page_size()));
+}
+
+TEST_CASE("memory of every size and form comes and goes") {
+  use_huge_pages();
+  for (size_t size : {size_t{0}, size_t{1}, size_t{4096}, huge_page_size() - 1, huge_page_size(), huge_page_size() + 1}) {
+    CAPTURE(size);
+    std::vector<char> vector(size, 'a');
+    const std::unique_ptr<char[]> array(new char[size]);
+    std::fill_n(array.get(), size, 'b');
+    CHECK(std::all_of(vector.begin(), vector.end(), [](char c) { return c == 'a'; }));
+  }
+}
+
+TEST_CASE("memory that there is not is an exception") {
+  use_huge_pages();
+  CHECK_THROWS_AS(static_cast<void>(::operator new(SIZE_MAX / 2)), std::bad_alloc);
 }
