@@ -63,8 +63,15 @@ def _folder(path: Path) -> tuple[str, str, str]:
             "missing",
             "Fetch the weights into the folder.",
         )
+    if any(name.endswith(".distcp") for name in names):
+        hint = f"Make one file of it: python -m torch.distributed.checkpoint.format_utils dcp_to_torch {path} model.pth"
+        return "a distributed checkpoint (torch.distributed.checkpoint)", "unsupported", hint
     if "adapter_config.json" in names:
-        return "a LoRA adapter without its base model", "unsupported", "Name the base model as model.source, and this folder as model.adapter."
+        return (
+            "a LoRA adapter without its base model",
+            "unsupported",
+            "Name the base model as model.source, and this folder as model.adapter.",
+        )
     if any(name == "config.json" or name.startswith("model") for name in dangling):
         hint = "What they point to was moved or deleted (caches keep such files elsewhere). Fetch the folder again, or copy it with: cp -rL"
         return f"a folder whose links lead nowhere: {', '.join(dangling[:4])}", "missing", hint

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from etcli.checkpoint.pickle_names import INERT, TYPES
+
 MAX_BYTES = 64 << 20
 """Far above the pickle of any network (an 8B model's has 40 KB): tensors are outside of it."""
 _MAX_STEPS = 400_000
@@ -65,76 +67,6 @@ class PickledTensor:
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-
-
-_DTYPES = {
-    "float32": "F32",
-    "float": "F32",
-    "float16": "F16",
-    "half": "F16",
-    "bfloat16": "BF16",
-    "float64": "F64",
-    "double": "F64",
-    "int64": "I64",
-    "long": "I64",
-    "int32": "I32",
-    "int": "I32",
-    "int16": "I16",
-    "short": "I16",
-    "int8": "I8",
-    "uint8": "U8",
-    "uint16": "U16",
-    "uint32": "U32",
-    "uint64": "U64",
-    "bool": "BOOL",
-    "complex64": "C64",
-    "complex128": "C128",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
-    "float8_e8m0fnu": "F8_E8M0",
-}
-_STORAGES = {
-    "FloatStorage": "F32",
-    "HalfStorage": "F16",
-    "BFloat16Storage": "BF16",
-    "DoubleStorage": "F64",
-    "LongStorage": "I64",
-    "IntStorage": "I32",
-    "ShortStorage": "I16",
-    "CharStorage": "I8",
-    "ByteStorage": "U8",
-    "BoolStorage": "BOOL",
-    "ComplexFloatStorage": "C64",
-    "ComplexDoubleStorage": "C128",
-    "QInt8Storage": "QI8",
-    "QUInt8Storage": "QU8",
-    "QInt32Storage": "QI32",
-    "UntypedStorage": "U8",
-}
-_TYPES = {f"torch.{name}": kind for name, kind in (*_DTYPES.items(), *_STORAGES.items())} | {
-    f"torch.storage.{name}": kind for name, kind in _STORAGES.items()
-}
-"""What a name says about elements."""
-
-_INERT = frozenset(
-    (
-        "torch.device",
-        "torch.Tensor",
-        "torch.nn.parameter.Parameter",
-        "torch.serialization._get_layout",
-        "torch.strided",
-        "_codecs.encode",
-        "builtins.bytearray",
-        "builtins.set",
-        "builtins.complex",
-        "collections.Counter",
-        "collections.defaultdict",
-        "numpy.dtype",
-        "numpy.core.multiarray.scalar",
-        "numpy._core.multiarray.scalar",
-    )
-)
-"""What stands beside tensors in honest checkpoints, steps and settings of a training; allowed because it is never made."""
 
 
 @dataclass(frozen=True)
@@ -256,7 +188,7 @@ class _Machine:
     def _name(self, module: str, name: str) -> Global:
         # Python 2 wrote other names for the same modules.
         full = f"{ {'__builtin__': 'builtins'}.get(module, module) }.{name}"
-        if not (full in _MAKERS or full in _TYPES or full in _INERT):
+        if not (full in _MAKERS or full in TYPES or full in INERT):
             self.unsafe[full[:100]] = None
         return Global(full)
 
@@ -303,7 +235,7 @@ def _storage(identity: Any) -> Storage:
         raise PickleError(f"it refers to something outside of it that is no storage ({str(words[0])[:40]!r})")
     _, kind, key, _, numel, *view = words
     name = str(_of(Global, kind).name)
-    dtype = _TYPES.get(name)
+    dtype = TYPES.get(name)
     if dtype is None:
         raise PickleError(f"a storage is of the type {name}")
     start = 0
@@ -325,7 +257,7 @@ def _tensor_v3(
     storage: Any, offset: Any, size: Any, stride: Any, _grad: Any, _hooks: Any, dtype: Any, *_: Any
 ) -> PickledTensor:
     plain, name = _tensor(storage, offset, size, stride), str(_of(Global, dtype).name)
-    kind = _TYPES.get(name)
+    kind = TYPES.get(name)
     if kind is None:
         raise PickleError(f"a tensor is of the type {name}")
     return PickledTensor(plain.storage, kind, plain.offset, plain.shape, plain.strides)

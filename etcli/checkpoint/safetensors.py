@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from etcli.checkpoint import meta
 from etcli.checkpoint.hf_config import CONFIG, read_config
 from etcli.checkpoint.hf_files import PYTORCH, SAFETENSORS, stored_tensors
 from etcli.checkpoint.safetensors_header import read_safetensors_header
@@ -26,6 +27,10 @@ def examine(path: Path) -> tuple[WeightsCheckpoint | None, list[Problem]]:
     pickled = f"{PYTORCH.stem}*{PYTORCH.suffix}"
     if PYTORCH.present(path):
         remarks.append(f"{path.name} holds its weights twice; the safetensors files are read, {pickled} are left aside")
+    if meta.recognises(path):
+        remarks.append(
+            f"{path.name} holds its weights twice; those of {CONFIG} are read, consolidated.* are left aside"
+        )
     if stored is None:
         if PYTORCH.present(path):
             hint = f"Or remove the safetensors files, to have {pickled} read."

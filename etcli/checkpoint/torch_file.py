@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -34,6 +34,7 @@ _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _LEGACY_VERSION = 1001
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, ..., lengths of the name and of the extra field
 _TAR = slice(257, 262)
+_QUANTISED = ("torchao.", "bitsandbytes.", "torch._utils._rebuild_qtensor")
 _SAVE = "Save it again with torch.save, or as safetensors."
 
 
@@ -197,14 +198,22 @@ def _next(path: Path, data: PickleBytes) -> Pickled:
         raise CheckpointError(
             f"{path.name} is a pickle that has {names} called when it is loaded: more than tensors; nothing of it was run",
             code="checkpoint.unsafe_pickle",
-            hint="If you trust its origin, load it there and save the state dict alone (torch.save(model.state_dict(), ...)) or safetensors. "
-            "Otherwise delete it: loading such a file can run any program.",
+            hint=_unsafe_hint(error.names),
             file=path,
         ) from None
     except PickleError as error:
         if data.tell() >= len(data.getbuffer()) and len(data.getbuffer()) < MAX_BYTES:
             raise _cut(path, "it ends within its header") from None
         raise _damaged(path, f"its pickle is damaged ({error})") from None
+
+
+def _unsafe_hint(names: Sequence[str]) -> str:
+    if any(name.startswith(_QUANTISED) for name in names):
+        return "These look like quantised weights, which are not supported; use the model's unquantised weights."
+    return (
+        "If you trust its origin, load it there and save the state dict alone (torch.save(model.state_dict(), ...)) or safetensors. "
+        "Otherwise delete it: loading such a file can run any program."
+    )
 
 
 def _checked(path: Path, storage: Storage, place: tuple[int, int]) -> tuple[int, int]:

@@ -43,6 +43,7 @@ def test_files(tmp_path: Path, content: bytes, words: str) -> None:
         ((), "without config.json"),
         (("a.gguf", "b.gguf"), "GGUF files"),
         (("params.json", "tokenizer.model"), "without consolidated"),
+        ((".metadata", "__0_0.distcp"), "distributed checkpoint"),
         (("a.safetensors", "b.bin"), "without config.json"),
         (("config.json", "a.safetensors", "b.safetensors"), "several files of weights"),
         (("adapter_config.json", "adapter_model.safetensors"), "LoRA"),

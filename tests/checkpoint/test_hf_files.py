@@ -179,6 +179,16 @@ def test_safetensors_win_over_pickles_and_say_so(folder: Path, state: State, ran
     assert any("pytorch_model*.bin are left aside" in remark for remark in checkpoint.remarks)
 
 
+def test_consolidated_weights_beside_are_said_to_be_left_aside(folder: Path, state: State) -> None:
+    """As Mistral publishes its models: both forms in one folder."""
+    save(state, folder / "model.safetensors")
+    save(state, folder / "consolidated.safetensors")
+    (folder / "params.json").write_text("{}")
+    checkpoint = open_checkpoint(folder)
+    assert checkpoint.format == "safetensors"
+    assert any("consolidated.* are left aside" in remark for remark in checkpoint.remarks)
+
+
 def test_incomplete_safetensors_are_not_replaced_in_silence(folder: Path, state: State) -> None:
     write_shards(folder, SAFETENSORS, state)
     (folder / shard_name(SAFETENSORS, 1, 3)).unlink()

@@ -251,3 +251,11 @@ def test_a_hostile_file_runs_nothing_and_is_named(tmp_path: Path, kind: str) -> 
         # The file is a real attack: loading it the old way does run the program.
         torch.load(io.BytesIO(path.read_bytes()), weights_only=False)
         assert mark.exists()
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_quantised_weights_are_told_apart_from_attacks(tmp_path: Path) -> None:
+    weights = torch.quantize_per_tensor(torch.randn(4, 4), 0.1, 0, torch.qint8)
+    problem = refused(save(tmp_path / "m.pth", {"a": weights}))
+    assert "_rebuild_qtensor" in problem.message
+    assert "quantised weights" in str(problem.hint)
