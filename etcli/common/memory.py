@@ -20,6 +20,17 @@ def available_bytes(cgroups: Path = Path("/sys/fs/cgroup"), membership: Path = P
     return free
 
 
+def oom_kills(
+    cgroups: Path = Path("/sys/fs/cgroup"),
+    membership: Path = Path("/proc/self/cgroup"),
+    vmstat: Path = Path("/proc/vmstat"),
+) -> int:
+    """How many processes the system has killed for want of memory so far, on the machine or in this process's control group; 0 if unknown."""
+    counts = [_counter(vmstat, "oom_kill ")]
+    counts += [_counter(group / "memory.events", "oom_kill ") for group in _groups(cgroups, membership)]
+    return sum(counts)
+
+
 def _groups(cgroups: Path, membership: Path) -> list[Path]:
     """This process's control group and its parents."""
     try:
@@ -34,11 +45,16 @@ def _groups(cgroups: Path, membership: Path) -> list[Path]:
 
 
 def _inactive_file(group: Path) -> int:
+    return _counter(group / "memory.stat", "inactive_file ")
+
+
+def _counter(path: Path, name: str) -> int:
+    """The number after `name` in a file of such lines; 0 where there is none."""
     try:
-        lines = (group / "memory.stat").read_text().splitlines()
+        lines = path.read_text().splitlines()
     except OSError:
         return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), 0)
+    return next((int(line.split()[1]) for line in lines if line.startswith(name)), 0)
 
 
 def _number(path: Path) -> int | None:

@@ -92,9 +92,14 @@ def start(
     cwd: Path | None = None,
     env: Mapping[str, str | None] | None = None,
     merge: bool = False,
+    feed: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Start a program in its own process group with piped stdout (and stderr, unless merged); the caller ends it with `end`."""
-    return _start(tuple(str(word) for word in argv), cwd, env, stdin=subprocess.DEVNULL, merge=merge)
+    """Start a program in its own process group with piped stdout (and stderr, unless merged); the caller ends it with `end`.
+
+    With `feed` its stdin is a pipe, otherwise it is empty.
+    """
+    stdin = subprocess.PIPE if feed else subprocess.DEVNULL
+    return _start(tuple(str(word) for word in argv), cwd, env, stdin=stdin, merge=merge)
 
 
 def end(process: subprocess.Popen[bytes], *, grace: float = 3.0) -> None:
@@ -110,7 +115,8 @@ def end(process: subprocess.Popen[bytes], *, grace: float = 3.0) -> None:
             process.wait()
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
-            pipe.close()
+            with contextlib.suppress(OSError):  # what a dead program has not read
+                pipe.close()
 
 
 def end_with_parent(parent: int) -> None:

@@ -95,13 +95,13 @@ class Assembly:
         plan: ExportPlan,
         model: ModelConfig,
         tokenizer: TokenizerFiles,
-        chunks: Mapping[int, Outcome],
+        programs: Mapping[str, Outcome],
         tables: tuple[FileEntry, FileEntry],
         inputs_sha256: str,
     ) -> BundleManifest:
-        """Write `runner.cfg`, then, last, `manifest.json`. `tables` are embedding and rope table."""
+        """Write `runner.cfg`, then, last, `manifest.json`. `programs` are by place in the bundle, `tables` are embedding and rope table."""
         embedding, rope = tables
-        identifiers = {outcome.program for outcome in chunks.values()}
+        identifiers = {outcome.program for outcome in programs.values()}
         draft = BundleManifest(
             name=plan.name,
             recipe_sha256=export_fingerprint(loaded.recipe),
@@ -120,7 +120,7 @@ class Assembly:
                     index=chunk.index,
                     first_layer=chunk.first_layer,
                     layers=chunk.layers,
-                    files=(_chunk_file(chunk.file, chunks[chunk.index]),),
+                    files=tuple(_chunk_file(program.file, programs[program.file]) for program in chunk.programs),
                 )
                 for chunk in plan.chunks
             ),
@@ -133,7 +133,7 @@ class Assembly:
             rope=RopeTable(**rope.model_dump(), positions=plan.positions),
             tokenizer=tokenizer,
             runner_config=FileEntry(path=RUNNER_CONFIG, size=0, sha256="0" * 64),
-            verified=all(outcome.errors for outcome in chunks.values()),
+            verified=all(outcome.errors for outcome in programs.values()),
         )
         path = self.folder / RUNNER_CONFIG
         write_atomically(path, runner_config(draft))

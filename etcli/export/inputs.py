@@ -12,7 +12,8 @@ import etcli
 from etcli.checkpoint.base import Checkpoint
 from etcli.checkpoint.layout import EMBEDDING
 from etcli.common.hashing import value_sha256
-from etcli.export.plan import ChunkPlan, ExportPlan
+from etcli.export.plan import ChunkPlan, ExportPlan, ProgramPlan
+from etcli.manifests.model import ModelConfig
 from etcli.output.console import Console
 
 _PROGRAM_CODE = (
@@ -20,12 +21,27 @@ _PROGRAM_CODE = (
     "export/backends/*.py",
     "export/lean.py",
     "export/lowering.py",
+    "export/making.py",
     "export/quantizers/*.py",
+    "export/samples.py",
     "export/tables.py",
+    "export/templates/*.py",
     "llama/**/*.py",
     "ops/**/*.py",
 )
 """Whose code decides the bytes of chunks and tables."""
+
+_NOT_IN_GRAPHS = {
+    "architecture",
+    "bos_id",
+    "context_length",
+    "num_layers",
+    "rope",
+    "sliding_window",
+    "stop_ids",
+    "tied_embeddings",
+}
+"""Numbers of a network that change what goes into a chunk, or what is done with its answers, but not its graph."""
 
 _BUNDLE_CODE = (*_PROGRAM_CODE, "export/assembly.py", "export/runner_config.py", "tokenizer/**/*.py")
 """Whose code decides the bytes of the whole bundle."""
@@ -74,33 +90,54 @@ def inputs_sha256(recipe_sha256: str, tensors_sha256: str) -> str:
     )
 
 
-def chunk_key(plan: ExportPlan, chunk: ChunkPlan, config: object, tensors: Mapping[str, str]) -> str:
-    """What a chunk's program is made from. `config` is the network's numbers as plain values."""
+def graph_key(plan: ExportPlan, chunk: ChunkPlan, program: ProgramPlan, config: ModelConfig) -> str:
+    """What a program's graph is made from: all but weights and names. Programs of one key differ in these alone."""
     return value_sha256(
         {
             "backend": plan.backend,
             "precision": plan.precision.model_dump(mode="json"),
             "cache": plan.cache,
-            "first_layer": chunk.first_layer,
             "layers": chunk.layers,
             "head": chunk.head,
-            "methods": [method.model_dump(mode="json") for method in chunk.methods],
-            "config": config,
-            "tensors": {name: tensors[name] for name in chunk.tensors},
+            "shapes": [str(method.shape) for method in program.methods],
+            "config": config.model_dump(mode="json", exclude=_NOT_IN_GRAPHS),
             "versions": tool_versions(),
             "code": code_sha256(_PROGRAM_CODE),
         }
     )
 
 
-def tables_key(plan: ExportPlan, config: object, tensors: Mapping[str, str]) -> str:
+def program_key(
+    plan: ExportPlan,
+    chunk: ChunkPlan,
+    program: ProgramPlan,
+    config: ModelConfig,
+    tensors: Mapping[str, str],
+    *,
+    verified: bool,
+) -> str:
+    """What a program is made from, and whether it was compared with eager PyTorch."""
+    return value_sha256(
+        {
+            "graph": graph_key(plan, chunk, program, config),
+            "rope": config.rope.model_dump(mode="json"),
+            "first_layer": chunk.first_layer,
+            "names": [method.name for method in program.methods],
+            "tensors": {name: tensors[name] for name in chunk.tensors},
+            "verified": verified,
+        }
+    )
+
+
+def tables_key(plan: ExportPlan, config: ModelConfig, tensors: Mapping[str, str]) -> str:
     """What embedding and rope table are made from."""
     return value_sha256(
         {
             "embedding": tensors[EMBEDDING],
             "format": plan.embedding.model_dump(mode="json"),
             "positions": plan.positions,
-            "config": config,
+            "rope": config.rope.model_dump(mode="json"),
+            "head_dim": config.head_dim,
             "versions": tool_versions(),
             "code": code_sha256(_PROGRAM_CODE),
         }

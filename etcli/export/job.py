@@ -10,12 +10,23 @@ import pydantic
 from etcli.common.errors import ExitCode, Problem
 from etcli.manifests.base import FileEntry, Manifest, Part
 from etcli.manifests.bundle import CacheKind, Method, Shape
+from etcli.manifests.export_report import Made
 
 STEP_MARK = "@step "
 """A line of a worker's stdout that starts so names the step that begins."""
 
-STEPS: dict[str, float] = {"read": 0.08, "eager": 0.05, "trace": 0.07, "lower": 0.65, "write": 0.05, "verify": 0.10}
-"""Steps of a chunk and their usual share of its time, for the progress bar."""
+DONE_MARK = "@done"
+"""The line by which a worker says that a job is done and that it waits for the next."""
+
+LAST_MARK = "@last"
+"""The same of one that ends now."""
+
+STEPS: dict[str, dict[str, float]] = {
+    "lower": {"read": 0.06, "trace": 0.06, "lower": 0.78, "write": 0.05, "cut": 0.05},
+    "chunk": {"read": 0.25, "eager": 0.15, "fill": 0.3, "verify": 0.3},
+    "tables": {"write": 1.0},
+}
+"""Steps by kind of work and their usual share of its time, for the progress bar."""
 
 
 class NamedShape(Part):
@@ -46,10 +57,9 @@ class EmbeddingSettings(Part):
     group_size: int | None = None
 
 
-class ChunkWork(Part):
-    """Export one chunk."""
+class NetworkWork(Part):
+    """What of the network a program holds: the layers of chunk `index` with these methods."""
 
-    kind: Literal["chunk"] = "chunk"
     index: int
     first_layer: int
     layers: int
@@ -58,7 +68,37 @@ class ChunkWork(Part):
     backend: str
     cache: CacheKind
     precision: PrecisionSettings = PrecisionSettings()
+
+
+class ChunkWork(NetworkWork):
+    """Make one program of a chunk.
+
+    Attributes:
+        tolerance: what its results may differ from eager PyTorch, as `Backend.precisions` says.
+        verify: whether it is run and compared at all.
+        lowered: where a `LowerWork` may have left this very program.
+        template: where the template of its graph is, unless there can be none.
+    """
+
+    kind: Literal["chunk"] = "chunk"
     tolerance: float
+    verify: bool = True
+    lowered: str | None = None
+    template: str | None = None
+
+
+class Variant(Part):
+    """A template to make: its file in the job's folder, and its methods' names in the order of the work's."""
+
+    file: str
+    names: tuple[str, ...]
+
+
+class LowerWork(NetworkWork):
+    """Lower one program, and make templates of it for all chunks of its graph: one for each set of lengths of names."""
+
+    kind: Literal["lower"] = "lower"
+    variants: tuple[Variant, ...]
 
 
 class TablesWork(Part):
@@ -78,7 +118,7 @@ class Job(Manifest):
     checkpoint: str
     adapter: str | None = None
     threads: int
-    work: Annotated[ChunkWork | TablesWork, pydantic.Field(discriminator="kind")]
+    work: Annotated[ChunkWork | LowerWork | TablesWork, pydantic.Field(discriminator="kind")]
 
     @property
     def adapter_path(self) -> Path | None:
@@ -96,6 +136,8 @@ class Outcome(Manifest):
     seconds: dict[str, float]
     peak_memory_bytes: int
     weights_bytes: int
+    made: Made | None = pydantic.Field(default=None, description="how the program came to be")
+    note: str | None = pydantic.Field(default=None, description="why there is no template, or why it was not used")
     program: str | None = pydantic.Field(default=None, description="identifier of the .pte, as `ET12`")
     methods: tuple[Method, ...] = ()
     delegate_calls: dict[str, int] = pydantic.Field(default_factory=dict)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +84,25 @@ def _resting_collector() -> Iterator[None]:
     finally:
         gc.set_threshold(*thresholds)
         gc.unfreeze()
+
+
+def renamed(manager: Any, names: Mapping[str, str]) -> Any:
+    """The program of an `ExecutorchProgramManager` with methods renamed, serialised anew as a `Cord`.
+
+    Emission takes names as they are, so this is what lowering under the new names would give, provided that they sort as the old ones do.
+    """
+    from executorch.exir import ExecutorchBackendConfig
+    from executorch.exir._serialize._serialize import serialize_for_executorch
+
+    output = manager._emitter_output  # the program before its data are taken apart, which nothing public gives
+    for plan in output.program.execution_plan:
+        plan.name = names.get(plan.name, plan.name)
+    try:
+        cord, _ = serialize_for_executorch(
+            output, ExecutorchBackendConfig(), manager._data_serializer, manager._named_data
+        )
+    finally:
+        before = {new: old for old, new in names.items()}
+        for plan in output.program.execution_plan:
+            plan.name = before.get(plan.name, plan.name)
+    return cord

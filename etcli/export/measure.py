@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import re
 import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+import psutil
 
 from etcli.export.job import STEP_MARK
 
@@ -20,15 +24,33 @@ class Steps:
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """One of `job.STEPS`."""
+        """A step of the work, as `job.STEPS` names them."""
         print(f"{STEP_MARK}{name}", flush=True)
         start = time.monotonic()
         yield
         self.seconds[name] = round(time.monotonic() - start, 3)
 
 
+def resident_bytes() -> int:
+    """What is resident in this process now."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def forget_peak() -> None:
+    """Let the peak start anew from what is resident now, where the system allows (Linux does)."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def give_back() -> None:
+    """Return freed memory to the system: the C library keeps it otherwise, and a worker would seem to grow with every chunk."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def peak_memory_bytes() -> int:
-    """The most memory that was resident in this process so far.
+    """The most memory that was resident in this process since it began or `forget_peak` was called.
 
     From VmHWM where there is one: `ru_maxrss` of a Linux process starts with what its parent used before exec.
     """

@@ -14,21 +14,28 @@ from etcli.manifests.model import ModelConfig
 from etcli.recipe.fingerprint import cache_kind
 from etcli.recipe.fit import fit_problems
 from etcli.recipe.loaded import LoadedRecipe
-
-BASE_MEMORY = 500 << 20
-"""Resident bytes of a worker before it reads a weight, PyTorch and ExecuTorch mostly (benchmarks/export_memory.py: 455 MB)."""
+from etcli.recipe.schema import Recipe
 
 _FLOAT32 = 4
 _EMBEDDING_BITS: dict[EmbeddingDtype, int] = {"float32": 32, "float16": 16, "int8": 8, "int4": 4}
 
 
 @dataclass(frozen=True)
+class ProgramPlan:
+    """A `.pte` of chunk `chunk`: its place in the bundle, and its methods."""
+
+    chunk: int
+    file: str
+    methods: tuple[NamedShape, ...]
+
+
+@dataclass(frozen=True)
 class ChunkPlan:
-    """Layers `first_layer .. first_layer + layers - 1` as one program.
+    """Layers `first_layer .. first_layer + layers - 1`.
 
     Attributes:
-        file: the program's place in the bundle.
         head: whether it ends in logits.
+        programs: one with every method, or one a method, as the layout says.
         tensors: canonical names of the weights.
         weights_bytes: their size in float32.
         largest_bytes: that of the largest of them.
@@ -38,19 +45,10 @@ class ChunkPlan:
     first_layer: int
     layers: int
     head: bool
-    file: str
-    methods: tuple[NamedShape, ...]
+    programs: tuple[ProgramPlan, ...]
     tensors: tuple[str, ...]
     weights_bytes: int
     largest_bytes: int
-
-    @property
-    def memory_bytes(self) -> int:
-        """What its worker is expected to use at most.
-
-        Lowering holds the weights and, of one tensor at a time, two copies; the verification maps the file and packs the weights once.
-        """
-        return BASE_MEMORY + 2 * self.weights_bytes + 2 * self.largest_bytes
 
 
 @dataclass(frozen=True)
@@ -69,9 +67,9 @@ class ExportPlan:
     rope_bytes: int
 
     @property
-    def bytes(self) -> int:
-        """Expected size of the bundle."""
-        return sum(chunk.weights_bytes for chunk in self.chunks) + self.embedding_bytes + self.rope_bytes
+    def programs(self) -> tuple[ProgramPlan, ...]:
+        """Those of all chunks."""
+        return tuple(program for chunk in self.chunks for program in chunk.programs)
 
 
 def make_plan(loaded: LoadedRecipe, config: ModelConfig) -> ExportPlan:
@@ -101,8 +99,7 @@ def make_plan(loaded: LoadedRecipe, config: ModelConfig) -> ExportPlan:
                 first_layer=index * layers,
                 layers=layers,
                 head=head,
-                file=f"chunks/{recipe.name}_{index}.pte",
-                methods=tuple(NamedShape(name=f"{recipe.name}_{shape}_{index}", shape=shape) for shape in shapes),
+                programs=_programs(recipe, index),
                 tensors=tensors,
                 weights_bytes=sum(sizes[name] for name in tensors),
                 largest_bytes=max(sizes[name] for name in tensors),
@@ -120,6 +117,13 @@ def make_plan(loaded: LoadedRecipe, config: ModelConfig) -> ExportPlan:
         embedding_bytes=config.vocab_size * row_bytes(embedding, config.hidden_size),
         rope_bytes=positions * 2 * config.head_dim * _FLOAT32,
     )
+
+
+def _programs(recipe: Recipe, index: int) -> tuple[ProgramPlan, ...]:
+    methods = [NamedShape(name=f"{recipe.name}_{shape}_{index}", shape=shape) for shape in recipe.export.parsed_shapes]
+    if recipe.export.layout == "separate":
+        return tuple(ProgramPlan(index, f"chunks/{method.name}.pte", (method,)) for method in methods)
+    return (ProgramPlan(index, f"chunks/{recipe.name}_{index}.pte", tuple(methods)),)
 
 
 def row_bytes(embedding: EmbeddingSettings, columns: int) -> int:

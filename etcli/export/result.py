@@ -20,6 +20,7 @@ class ExportOptions:
         only_chunks: export these alone, None for all.
         force: redo what is current.
         dry_run: plan only.
+        verify: run every method of every program and compare it with eager PyTorch.
         evaluate: measure on a text what quantising cost, `evaluate_text` or else the one that ships with etcli.
     """
 
@@ -27,6 +28,7 @@ class ExportOptions:
     only_chunks: tuple[int, ...] | None = None
     force: bool = False
     dry_run: bool = False
+    verify: bool = True
     evaluate: bool = False
     evaluate_text: Path | None = None
 
@@ -56,7 +58,7 @@ class ExportResult:
         plan: what the checkpoint and recipe come to; None where that was not looked at, because the bundle is current or the source of a
             dry run is not on this machine.
         files: every file of the bundle but the manifest.
-        chunks: how each chunk went, those of this call and those finished earlier.
+        chunks: how each chunk's programs went, those of this call and those finished earlier.
         missing_chunks: chunks without which there is no bundle.
         evaluation: what `ExportOptions.evaluate` found; None where it was not asked for or there is no whole bundle.
         seconds: of this call.

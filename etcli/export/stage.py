@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import os
 import platform
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -18,27 +19,31 @@ from etcli.checkpoint.base import Checkpoint
 from etcli.checkpoint.opening import open_checkpoint
 from etcli.checkpoint.source import fetch, peek
 from etcli.common.errors import CheckpointError, EtcliError, ExportError, InterruptedByUser
-from etcli.common.files import is_no_space
+from etcli.common.files import is_no_space, remove_tree
 from etcli.common.hashing import value_sha256
 from etcli.common.locks import exclusive
 from etcli.common.memory import available_bytes
 from etcli.common.workspace import Workspace
 from etcli.export.assembly import Assembly, remove_leftovers, stop_sources, united_config
-from etcli.export.backends.base import Backend, tolerance
+from etcli.export.backends.base import Backend
 from etcli.export.backends.registry import backend_for
+from etcli.export.contract import fewest_calls
 from etcli.export.currency import bundle_stamp, current_bundle
+from etcli.export.estimates import disk_bytes
 from etcli.export.evaluation import evaluated, evaluation_ids, evaluation_text
-from etcli.export.inputs import chunk_key, inputs_sha256, tables_key, tensor_hashes
-from etcli.export.job import ChunkWork, Outcome, TablesWork
-from etcli.export.plan import BASE_MEMORY, ChunkPlan, ExportPlan, check_chosen, chosen_chunks, make_plan
-from etcli.export.pool import Pool, Task, fitting_jobs
+from etcli.export.inputs import inputs_sha256, program_key, tables_key, tensor_hashes, tool_versions
+from etcli.export.job import ChunkWork, Outcome
+from etcli.export.plan import ChunkPlan, ExportPlan, ProgramPlan, check_chosen, chosen_chunks, make_plan
+from etcli.export.pool import Pool, Task, check_memory, fitting_jobs
 from etcli.export.result import ExportedFile, ExportOptions, ExportResult, exported_files
 from etcli.export.store import Store
+from etcli.export.tasks import TABLES, Tasks, make_tasks
+from etcli.export.templates.cache import TemplateCache
 from etcli.manifests.bundle import BundleManifest
-from etcli.manifests.export_report import ChunkReport, ExportReport
+from etcli.manifests.export_report import ChunkReport, ExportReport, LoweringReport
 from etcli.manifests.model import ModelConfig
 from etcli.output.console import Console
-from etcli.output.units import bytes_text
+from etcli.output.units import bytes_text, counted
 from etcli.recipe.fingerprint import export_fingerprint
 from etcli.recipe.fit import long_cache_warning, padded_vocabulary_remark
 from etcli.recipe.loaded import LoadedRecipe
@@ -49,9 +54,6 @@ from etcli.tokenizer.base import Tokenizer
 from etcli.tokenizer.opening import open_tokenizer
 
 __all__ = ["ExportOptions", "ExportResult", "ExportedFile", "export"]
-
-TABLES = -1
-"""Where keys go by chunk index: the piece with embedding and rope table."""
 
 
 def export(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions, console: Console) -> ExportResult:
@@ -142,6 +144,8 @@ class _Export:
         self.backend, self.source = backend, source
         self.start, self.started = time.monotonic(), datetime.datetime.now(datetime.timezone.utc)
         self.store = Store(workspace.export_work)
+        self.stages: dict[str, float] = {}
+        self.lowerings: list[LoweringReport] = []
 
     def run(self) -> ExportResult:
         remove_leftovers(self.workspace)
@@ -154,25 +158,31 @@ class _Export:
         checkpoint, tokenizer, model, plan = _planned(self.loaded, self.source)
         chosen = chosen_chunks(plan, self.options.only_chunks)
         self._remarks(checkpoint, tokenizer, model)
-        tensors = tensor_hashes(checkpoint, self.console)
+        with self._stage("hashing"):
+            tensors = tensor_hashes(checkpoint, self.console)
         keys = self._keys(plan, model, tensors)
-        fresh = self._make_pieces(plan, chosen, keys)
-        outcomes = {index: self.store.find(key) for index, key in keys.items()}
-        missing = tuple(index for index, outcome in outcomes.items() if outcome is None)
-        whole = {index: outcome for index, outcome in outcomes.items() if outcome is not None}
-        chunks = tuple(self._chunk_report(chunk, whole, fresh) for chunk in plan.chunks if chunk.index in whole)
-        if missing:
+        with self._stage("programs"):
+            fresh = self._make_pieces(plan, model, chosen, keys)
+        outcomes = {place: self.store.find(key) for place, key in keys.items()}
+        whole = {place: outcome for place, outcome in outcomes.items() if outcome is not None}
+        reports = tuple(
+            _program_report(program, whole[program.file], program.file not in fresh)
+            for program in plan.programs
+            if program.file in whole
+        )
+        if len(whole) < len(keys):
+            missing = {program.chunk for program in plan.programs if program.file not in whole}
             return ExportResult(
                 None,
                 self.workspace.bundle,
                 plan=plan,
-                chunks=chunks,
-                missing_chunks=tuple(index for index in missing if index != TABLES),
+                chunks=reports,
+                missing_chunks=tuple(sorted(missing)),
                 seconds=time.monotonic() - self.start,
             )
-        manifest = self._assemble(plan, model, tokenizer, keys, whole, chunks, tensors, checkpoint.unused)
+        manifest = self._assemble(plan, model, tokenizer, keys, whole, reports, tensors, checkpoint.unused)
         self.store.keep_only(set(keys.values()))
-        return self._result(manifest, chunks, plan, current=False)
+        return self._result(manifest, reports, plan, current=False)
 
     def _remarks(self, checkpoint: Checkpoint, tokenizer: Tokenizer, model: ModelConfig) -> None:
         if checkpoint.unused:
@@ -194,82 +204,79 @@ class _Export:
         for stop, sources in stop_sources(model, tokenizer).items():
             self.console.detail(f"    stop id {stop}: {', '.join(sources)}")
 
-    def _keys(self, plan: ExportPlan, model: ModelConfig, tensors: Mapping[str, str]) -> dict[int, str]:
-        numbers = model.model_dump(mode="json", exclude={"bos_id", "stop_ids", "context_length"})
-        keys = {chunk.index: chunk_key(plan, chunk, numbers, tensors) for chunk in plan.chunks}
-        keys[TABLES] = tables_key(plan, numbers, tensors)
+    @contextlib.contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        start = time.monotonic()
+        yield
+        self.stages[name] = round(time.monotonic() - start, 3)
+
+    def _keys(self, plan: ExportPlan, model: ModelConfig, tensors: Mapping[str, str]) -> dict[str, str]:
+        """Keys of all pieces by program file. A verified piece serves where none is asked for."""
+        keys = {TABLES: tables_key(plan, model, tensors)}
+        for chunk in plan.chunks:
+            for program in chunk.programs:
+                key = program_key(plan, chunk, program, model, tensors, verified=True)
+                if not self.options.verify and self.store.find(key) is None:
+                    key = program_key(plan, chunk, program, model, tensors, verified=False)
+                keys[program.file] = key
         return keys
 
-    def _make_pieces(self, plan: ExportPlan, chosen: tuple[ChunkPlan, ...], keys: Mapping[int, str]) -> set[int]:
-        """Make what is not there yet; returns the indices of chunks made now."""
-        logs = self.workspace.export_work / "logs"
-        tasks = []
-        for chunk in chosen:
-            if self.options.force:
-                self.store.drop(keys[chunk.index])
-            if self.store.find(keys[chunk.index]) is None:
-                work = ChunkWork(
-                    index=chunk.index,
-                    first_layer=chunk.first_layer,
-                    layers=chunk.layers,
-                    head=chunk.head,
-                    methods=chunk.methods,
-                    backend=self.backend.name,
-                    cache=plan.cache,
-                    precision=plan.precision,
-                    tolerance=tolerance(self.backend, plan.precision),
-                )
-                title = f"chunk {chunk.index}"
-                log = logs / f"chunk_{chunk.index}.log"
-                tasks.append(Task(keys[chunk.index], title, work, chunk.memory_bytes, log))
-        fresh = {task.work.index for task in tasks if isinstance(task.work, ChunkWork)}
-        if self.options.force and self.options.only_chunks is None:
-            self.store.drop(keys[TABLES])
-        if self.store.find(keys[TABLES]) is None:
-            tables = TablesWork(positions=plan.positions, embedding=plan.embedding)
-            memory = BASE_MEMORY + 2 * plan.embedding_bytes
-            tasks.append(Task(keys[TABLES], "the embedding", tables, memory, logs / "tables.log"))
-        if tasks:
-            self._check_space(plan, fresh, tables=len(tasks) > len(fresh))
-            self._run(tasks, kept=len(chosen) - len(fresh))
-        return fresh
+    def _make_pieces(
+        self, plan: ExportPlan, model: ModelConfig, chosen: tuple[ChunkPlan, ...], keys: Mapping[str, str]
+    ) -> set[str]:
+        """Make what is not there yet; returns the files of programs made now."""
+        asked = [program.file for chunk in chosen for program in chunk.programs]
+        if self.options.force:
+            for place in asked if self.options.only_chunks is not None else keys:
+                self.store.drop(keys[place])
+        missing = {place: keys[place] for place in (*asked, TABLES) if self.store.find(keys[place]) is None}
+        if missing:
+            self._check_space(plan, missing)
+            cache = TemplateCache()
+            work = self.workspace.export_work
+            tasks = make_tasks(plan, model, self.backend, missing, self.store, cache, work, verify=self.options.verify)
+            self._run(tasks, cache, kept=len(asked) - len(missing.keys() - {TABLES}))
+            remove_tree(tasks.folder)
+            self.store.clear_running()
+        return set(missing) - {TABLES}
 
-    def _run(self, tasks: list[Task], *, kept: int) -> None:
-        fitting = fitting_jobs(tasks)
-        jobs = min(self.options.jobs or fitting, len(tasks))
-        largest = max(task.memory_bytes for task in tasks)
+    def _run(self, tasks: Tasks, cache: TemplateCache, *, kept: int) -> None:
         available = available_bytes()
-        if jobs * largest > available:
-            self.console.warn(
-                f"{jobs} workers may need {jobs * largest / 1e9:.1f} GB, {available / 1e9:.1f} GB of memory are available",
-                code="export.memory",
-            )
-        made = sum(isinstance(task.work, ChunkWork) for task in tasks)
-        title = f"Exporting {made} chunks for {self.backend.name}, {jobs} at once"
+        fitting = fitting_jobs(tasks.tasks)
+        jobs = min(self.options.jobs or fitting, len(tasks.tasks))
+        check_memory(tasks.tasks, jobs, available, self.console, chosen=self.options.jobs is not None)
+        made = sum(isinstance(task.work, ChunkWork) for task in tasks.tasks)
+        title = f"Exporting {counted(made, 'program')} for {self.backend.name}, {jobs} at once"
         title += f" ({kept} are finished)" if kept else ""
-        with self.console.step(title), self.console.progress("chunks and tables", len(tasks)) as advance:
+        with self.console.step(title), self.console.progress("programs and tables", len(tasks.tasks)) as advance:
             pool = Pool(
                 jobs,
                 self.source,
                 adapter=adapter_path(self.loaded),
+                memory_bytes=None if self.options.jobs else available,
                 begin=self.store.begin,
-                finished=self._finish,
+                finished=functools.partial(self._finish, tasks, cache),
                 advance=advance,
             )
-            pool.run(tasks)
+            pool.run(tasks.tasks)
 
-    def _finish(self, task: Task) -> None:
+    def _finish(self, tasks: Tasks, cache: TemplateCache, task: Task) -> None:
+        if task.key in tasks.lowerings:
+            folder = self.store.running(task.key)
+            self.lowerings.append(_lowering_report(task, Outcome.read(folder / Outcome.FILE)))
+            tasks.installed(task, folder, cache)
+            return
         outcome = self.store.finish(task.key)
+        wanted = fewest_calls(task.work) if isinstance(task.work, ChunkWork) and self.backend.delegate else None
         for method, calls in outcome.delegate_calls.items():
-            if self.backend.delegate is not None and calls != 1:
+            if wanted is not None and calls > wanted:
                 self.console.warn(
-                    f"{method} is {calls} delegate calls instead of one: it works, but slower", code="export.partitions"
+                    f"{method} is {calls} delegate calls instead of {wanted}: it works, but slower",
+                    code="export.partitions",
                 )
 
-    def _check_space(self, plan: ExportPlan, fresh: set[int], *, tables: bool) -> None:
-        # a chunk's weights stand twice on the disk while they are written
-        needed = sum(2 * chunk.weights_bytes for chunk in plan.chunks if chunk.index in fresh)
-        needed += plan.embedding_bytes + plan.rope_bytes if tables else 0
+    def _check_space(self, plan: ExportPlan, missing: Collection[str]) -> None:
+        needed = disk_bytes(plan, missing)
         free = shutil.disk_usage(self.workspace.export_work).free
         if needed > free:
             raise ExportError(
@@ -283,8 +290,8 @@ class _Export:
         plan: ExportPlan,
         model: ModelConfig,
         tokenizer: Tokenizer,
-        keys: Mapping[int, str],
-        outcomes: Mapping[int, Outcome],
+        keys: Mapping[str, str],
+        outcomes: Mapping[str, Outcome],
         chunks: tuple[ChunkReport, ...],
         tensors: Mapping[str, str],
         unused: tuple[str, ...],
@@ -292,9 +299,9 @@ class _Export:
         tensors_sha256 = value_sha256(dict(tensors))
         assembly = Assembly(self.workspace)
         try:
-            for chunk in plan.chunks:
-                piece = self.store.piece(keys[chunk.index])
-                assembly.place(piece, outcomes[chunk.index].files[0].path, chunk.file)
+            for program in plan.programs:
+                piece = self.store.piece(keys[program.file])
+                assembly.place(piece, outcomes[program.file].files[0].path, program.file)
             embedding, rope = outcomes[TABLES].files
             for entry in (embedding, rope):
                 assembly.place(self.store.piece(keys[TABLES]), entry.path, entry.path)
@@ -303,18 +310,21 @@ class _Export:
                 plan,
                 model,
                 assembly.tokenizer(tokenizer),
-                {chunk.index: outcomes[chunk.index] for chunk in plan.chunks},
+                {program.file: outcomes[program.file] for program in plan.programs},
                 (embedding, rope),
                 inputs_sha256(export_fingerprint(self.loaded.recipe), tensors_sha256),
             )
             ExportReport(
                 etcli=etcli.__version__,
+                versions=tool_versions(),
                 host=_host(),
                 source=self.loaded.recipe.model.source,
                 source_path=str(self.source),
                 source_stamp=source_stamp(self.loaded, self.source),
                 started=self.started.isoformat(timespec="seconds"),
                 seconds=round(time.monotonic() - self.start, 3),
+                stages=self.stages,
+                lowerings=self.lowerings,
                 chunks=chunks,
                 unused_tensors=unused,
                 stop_ids=stop_sources(model, tokenizer),
@@ -326,19 +336,6 @@ class _Export:
             assembly.discard()
         write_resolved(self.loaded, self.workspace.home / "bundle.recipe.yaml")
         return manifest
-
-    def _chunk_report(self, chunk: ChunkPlan, outcomes: Mapping[int, Outcome], fresh: set[int]) -> ChunkReport:
-        outcome = outcomes[chunk.index]
-        return ChunkReport(
-            index=chunk.index,
-            seconds=outcome.seconds,
-            peak_memory_bytes=outcome.peak_memory_bytes,
-            weights_bytes=outcome.weights_bytes,
-            max_abs_error=max(outcome.errors.values(), default=None),
-            reused=chunk.index not in fresh,
-            delegate_calls=outcome.delegate_calls,
-            float_errors=outcome.float_errors,
-        )
 
     def _result(
         self, manifest: BundleManifest, chunks: tuple[ChunkReport, ...], plan: ExportPlan | None, *, current: bool
@@ -352,6 +349,33 @@ class _Export:
             chunks=chunks,
             seconds=time.monotonic() - self.start,
         )
+
+
+def _program_report(program: ProgramPlan, outcome: Outcome, reused: bool) -> ChunkReport:
+    return ChunkReport(
+        index=program.chunk,
+        file=program.file,
+        made=outcome.made,
+        note=outcome.note,
+        seconds=outcome.seconds,
+        peak_memory_bytes=outcome.peak_memory_bytes,
+        weights_bytes=outcome.weights_bytes,
+        max_abs_error=max(outcome.errors.values(), default=None),
+        errors=outcome.errors,
+        reused=reused,
+        delegate_calls=outcome.delegate_calls,
+        float_errors=outcome.float_errors,
+    )
+
+
+def _lowering_report(task: Task, outcome: Outcome) -> LoweringReport:
+    return LoweringReport(
+        title=task.title,
+        seconds=outcome.seconds,
+        peak_memory_bytes=outcome.peak_memory_bytes,
+        weights_bytes=outcome.weights_bytes,
+        note=outcome.note,
+    )
 
 
 def _host() -> dict[str, object]:

@@ -44,9 +44,13 @@ class Store:
         """Forget a piece."""
         remove_tree(self.piece(key))
 
+    def running(self, key: str) -> Path:
+        """Where the worker that makes the piece writes."""
+        return self._running / key
+
     def begin(self, key: str) -> Path:
         """An empty folder for the worker that makes the piece."""
-        folder = self._running / key
+        folder = self.running(key)
         remove_tree(folder)
         folder.mkdir(parents=True)
         return folder
@@ -57,7 +61,7 @@ class Store:
         Raises:
             FileNotFoundError: the worker left no outcome.
         """
-        folder = self._running / key
+        folder = self.running(key)
         outcome = Outcome.read(folder / Outcome.FILE)
         (folder / Job.FILE).unlink(missing_ok=True)
         remove_tree(self.piece(key))

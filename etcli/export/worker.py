@@ -1,13 +1,13 @@
-"""The export worker: `python -m etcli.export.worker FOLDER`, where FOLDER holds `job.json`.
+"""The export worker: `python -m etcli.export.worker`, which does one job after the other.
 
-It writes its files and `outcome.json` into FOLDER, or `troubles.json` and a non-zero exit. A chunk is done in two processes one after the
-other in the same place: the first lowers, then becomes (exec) the second, which runs the program that was written. So the memory of the
-one is gone when the other starts.
+Each line of its stdin is a folder with `job.json`. The worker writes its files and `outcome.json` there and prints the line `@done`, or
+`@last` where it ends then; or it writes `troubles.json` and ends with a non-zero exit. Importing torch costs as much as making a chunk of
+a template, so a worker lives for many jobs; one that has lowered, or has grown for other reasons, ends after its job, and its memory with
+it.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -15,23 +15,49 @@ from etcli.common.errors import EtcliError, ExportError
 from etcli.common.files import is_no_space
 from etcli.common.memory import is_out_of_memory
 from etcli.common.process import end_with_parent
-from etcli.export.job import Job, TablesWork, Trouble, Troubles
+from etcli.export.job import DONE_MARK, LAST_MARK, Job, LowerWork, TablesWork, Trouble, Troubles
 
-VERIFY = "--verify"
-
-
-def command(folder: Path, *, verify: bool = False) -> list[str]:
-    """The argument list that runs the job in `folder`."""
-    return [sys.executable, "-W", "ignore", "-m", "etcli.export.worker", str(folder), *([VERIFY] if verify else [])]
+KEPT_BYTES = 512 << 20
+"""A worker that holds more than this after a job is replaced: torch and the runtime take half of it."""
 
 
-def main(arguments: list[str]) -> int:
-    """Do the job; return the exit status."""
-    folder, verify = Path(arguments[0]), VERIFY in arguments[1:]
-    job = Job.read(folder / Job.FILE)
-    end_with_parent(job.parent)
+def command() -> list[str]:
+    """The argument list that starts a worker."""
+    return [sys.executable, "-W", "ignore", "-m", "etcli.export.worker"]
+
+
+def main() -> int:
+    """Do jobs until there are no more; return the exit status."""
+    for line in sys.stdin:
+        folder = Path(line.rstrip("\n"))
+        job = Job.read(folder / Job.FILE)
+        end_with_parent(job.parent)
+        status = _do(job, folder)
+        if status:
+            return status
+        worn = _worn()
+        print(LAST_MARK if worn else DONE_MARK, flush=True)
+        if worn:
+            break
+    return 0
+
+
+def _worn() -> bool:
+    """Whether a fresh process is better than this one."""
+    from etcli.export.measure import forget_peak, give_back, resident_bytes
+
+    if (
+        "executorch.exir" in sys.modules
+    ):  # it keeps hundreds of megabytes, and numbers graphs from where the last one ended
+        return True
+    give_back()
+    forget_peak()
+    return resident_bytes() > KEPT_BYTES
+
+
+def _do(job: Job, folder: Path) -> int:
     try:
-        _work(job, folder, verify=verify)
+        _work(job, folder)
     except EtcliError as error:
         return _give_up(folder, error)
     except Exception as error:
@@ -50,22 +76,19 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _work(job: Job, folder: Path, *, verify: bool) -> None:
+def _work(job: Job, folder: Path) -> None:
     if isinstance(job.work, TablesWork):
         from etcli.export.tables import write_tables
 
         write_tables(job, job.work, folder)
-    elif verify:
-        from etcli.export.verification import verify_chunk
-
-        verify_chunk(job, job.work, folder)
-    else:
+    elif isinstance(job.work, LowerWork):
         from etcli.export.lowering import lower_chunk
 
         lower_chunk(job, job.work, folder)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.execv(sys.executable, command(folder, verify=True))  # noqa: S606 - replaces this process by design
+    else:
+        from etcli.export.making import make_chunk
+
+        make_chunk(job, job.work, folder)
 
 
 def _out_of_memory(error: Exception) -> ExportError:
@@ -83,4 +106,4 @@ def _give_up(folder: Path, error: EtcliError) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pydantic
 
 from etcli.manifests.base import Manifest, Part
 
+Made = Literal["lowered", "template"]
+"""How a program came to be: lowered, or weights put into the template of another of its graph, which gives the same bytes."""
+
 
 class ChunkReport(Part):
-    """One chunk: worker wall seconds by step, its peak resident memory in bytes, and its error against eager."""
+    """One program of a chunk: worker wall seconds by step, its peak resident memory in bytes, and its error against eager.
+
+    `max_abs_error` is the largest of `errors`, which are those of each method; None and empty where verification was turned off.
+    """
 
     index: int
+    file: str = pydantic.Field(default="", description="its place in the bundle")
+    made: Made | None = None
+    note: str | None = pydantic.Field(default=None, description="why no template was made or used")
+    errors: dict[str, float] = pydantic.Field(default_factory=dict, description="by method")
     seconds: dict[str, float]
     peak_memory_bytes: int
     weights_bytes: int
@@ -29,6 +39,16 @@ class ChunkReport(Part):
     )
 
 
+class LoweringReport(Part):
+    """A lowering that made a template: wall seconds by step and the peak resident memory in bytes; `note` says why none came of it."""
+
+    title: str
+    seconds: dict[str, float]
+    peak_memory_bytes: int
+    weights_bytes: int
+    note: str | None = None
+
+
 class Quality(Part):
     """How a quantised network's predictions compare with those of its float32 weights, over the positions of a text."""
 
@@ -43,12 +63,17 @@ class ExportReport(Manifest):
     """Timings, memory and host facts of one export. `source_stamp` tells later whether the checkpoint was touched since."""
 
     etcli: str
+    versions: dict[str, str] = pydantic.Field(default_factory=dict, description="of all that decides bytes")
     host: dict[str, Any]
     source: str
     source_path: str
     source_stamp: dict[str, list[int]]
     started: str
     seconds: float
+    stages: dict[str, float] = pydantic.Field(
+        default_factory=dict, description="wall seconds of the export's own steps: hashing, programs, assembly"
+    )
+    lowerings: tuple[LoweringReport, ...] = ()
     chunks: tuple[ChunkReport, ...]
     unused_tensors: tuple[str, ...] = ()
     stop_ids: dict[int, tuple[str, ...]] = pydantic.Field(

@@ -86,7 +86,10 @@ class NamedDataFacts:
 
 @dataclass(frozen=True)
 class ProgramFacts:
-    """A whole file. `identifier` is the file format's (`ET12`), `version` the schema's, `program_size` that of the part without segments."""
+    """A whole file. `identifier` is the file format's (`ET12`), `version` the schema's, `program_size` that of the part without segments.
+
+    `constants` are the tensors that kernels read, each with the padding that follows it; they lie in one of the segments.
+    """
 
     path: Path
     size: int
@@ -96,6 +99,7 @@ class ProgramFacts:
     methods: tuple[MethodFacts, ...]
     segments: tuple[SegmentFacts, ...]
     named_data: tuple[NamedDataFacts, ...]
+    constants: tuple[SegmentFacts, ...] = ()
 
     def method(self, name: str) -> MethodFacts | None:
         """The method of that name."""

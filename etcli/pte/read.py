@@ -79,6 +79,7 @@ def _read(path: Path, view: memoryview) -> ProgramFacts:
             methods=tuple(_method(root, plan, segments) for plan in root.tables(schema.Program.EXECUTION_PLAN)),
             segments=segments,
             named_data=tuple(_named(entry, segments) for entry in root.tables(schema.Program.NAMED_DATA)),
+            constants=_constants(root.table(schema.Program.CONSTANT_SEGMENT), segments),
         )
 
 
@@ -115,6 +116,20 @@ def _segment(segments: tuple[SegmentFacts, ...], index: int) -> SegmentFacts:
 def _named(entry: Table, segments: tuple[SegmentFacts, ...]) -> NamedDataFacts:
     index = entry.number(1, "I")
     return NamedDataFacts(entry.text(0), index, _segment(segments, index).size)
+
+
+def _constants(entry: Table | None, segments: tuple[SegmentFacts, ...]) -> tuple[SegmentFacts, ...]:
+    """The constant tensors' places in the file; the first of the listed offsets stands for no constant."""
+    starts = () if entry is None else entry.numbers(1, "Q")
+    if entry is None or len(starts) < 2:
+        return ()
+    segment = _segment(segments, entry.number(0, "I"))
+    ends = (*starts[1:], segment.size)
+    if any(start > end for start, end in zip(starts, ends, strict=True)):
+        raise Malformed("its constants lie outside their segment")
+    return tuple(
+        SegmentFacts(segment.offset + start, end - start) for start, end in zip(starts[1:], ends[1:], strict=True)
+    )
 
 
 def _method(root: Table, plan: Table, segments: tuple[SegmentFacts, ...]) -> MethodFacts:

@@ -16,6 +16,7 @@ class Program(IntEnum):
     EXECUTION_PLAN = 1
     BACKEND_DELEGATE_DATA = 3
     SEGMENTS = 4
+    CONSTANT_SEGMENT = 5
     NAMED_DATA = 7
 
 

@@ -28,7 +28,7 @@ CONFIG = ModelConfig(
 
 def key(config: ModelConfig, tensors: dict[str, str], *shapes: str) -> str:
     document = {"name": "a", "model": {"source": "x"}, "export": {"chunks": 2, "shapes": list(shapes)}}
-    return tables_key(make_plan(load_document(document), config), config.model_dump(mode="json"), tensors)
+    return tables_key(make_plan(load_document(document), config), config, tensors)
 
 
 @pytest.mark.known_failure("export-stale-embedding")

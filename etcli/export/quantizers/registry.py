@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 from collections.abc import Iterator, Mapping
 
 from torch import nn
 
 from etcli.export.job import PrecisionSettings
 from etcli.export.quantizers.base import Quantizer, StoredBlob
-from etcli.export.quantizers.fp16 import Float16
-from etcli.export.quantizers.fp32 import Float32
-from etcli.export.quantizers.int4_groups import Int4Groups
-from etcli.export.quantizers.int8_channels import Int8Channels
 from etcli.llama.chunk import Chunk
 
 HEAD = "lm_head"
 
-QUANTIZERS: Mapping[str, Quantizer] = {
-    quantizer.name: quantizer for quantizer in (Float32(), Float16(), Int4Groups(), Int8Channels())
+_CLASSES = {
+    "fp32": ("fp32", "Float32"),
+    "fp16": ("fp16", "Float16"),
+    "8da4w": ("int4_groups", "Int4Groups"),
+    "8da8w": ("int8_channels", "Int8Channels"),
 }
+
+
+class _Quantizers(Mapping[str, Quantizer]):
+    """Imports a precision's module when it is asked for: torchao, which some need, takes longer to import than fp32 chunks take to make."""
+
+    def __getitem__(self, name: str) -> Quantizer:
+        return _made(*_CLASSES[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_CLASSES)
+
+    def __len__(self) -> int:
+        return len(_CLASSES)
+
+
+@functools.cache
+def _made(module: str, name: str) -> Quantizer:
+    quantizer: Quantizer = getattr(importlib.import_module(f"etcli.export.quantizers.{module}"), name)()
+    return quantizer
+
+
+QUANTIZERS: Mapping[str, Quantizer] = _Quantizers()
 
 
 def quantise(chunk: Chunk, settings: PrecisionSettings) -> None:

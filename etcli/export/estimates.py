@@ -1,0 +1,69 @@
+"""What an export will need: memory of each worker and space on the disk, from shapes alone.
+
+The figures of a worker without weights, and of a graph, were measured with executorch 1.5.1 (benchmarks/export_memory.py); the others
+follow from what is held at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from etcli.export.plan import ChunkPlan, ExportPlan, ProgramPlan
+from etcli.manifests.bundle import Shape
+from etcli.manifests.model import ModelConfig
+
+BASE_BYTES = 320 << 20
+"""A worker with torch and the runtime, before it reads a weight."""
+
+EXPORTER_BYTES = 440 << 20
+"""One with ExecuTorch's exporter."""
+
+TORCHAO_BYTES = 100 << 20
+"""What quantising adds to either."""
+
+GRAPH_BYTES = 10 << 20
+"""The graph of one layer in one method, all its copies together."""
+
+TABLES = "tables"
+"""The piece with embedding and rope table, where the others go by their program's place in the bundle."""
+
+_FLOAT32 = 4
+
+
+def lowering_bytes(plan: ExportPlan, chunk: ChunkPlan, program: ProgramPlan, config: ModelConfig) -> int:
+    """A worker that lowers: the weights, two copies of one tensor at a time, and the graphs of all methods."""
+    graphs = GRAPH_BYTES * chunk.layers * len(program.methods)
+    calls = max(_call_bytes(chunk, method.shape, config) for method in program.methods)
+    return EXPORTER_BYTES + _quantising(plan) + graphs + calls + chunk.weights_bytes + 2 * chunk.largest_bytes
+
+
+def making_bytes(plan: ExportPlan, chunk: ChunkPlan, program: ProgramPlan, config: ModelConfig) -> int:
+    """A worker that puts weights into a template and runs the program: it holds the weights, then the mapped file and the packed weights."""
+    calls = sum(_call_bytes(chunk, method.shape, config) for method in program.methods)
+    return BASE_BYTES + _quantising(plan) + calls + 2 * chunk.weights_bytes + chunk.largest_bytes
+
+
+def tables_bytes(plan: ExportPlan, config: ModelConfig) -> int:
+    """A worker that writes the embedding: the table as it is read, and blocks of it as they are written."""
+    return BASE_BYTES + 2 * _FLOAT32 * config.vocab_size * config.hidden_size + plan.rope_bytes
+
+
+def disk_bytes(plan: ExportPlan, missing: Collection[str]) -> int:
+    """Space for the pieces `missing` (program files, or `tables`): each with its weights, in float32 at most, and while one is lowered twice."""
+    sizes = [chunk.weights_bytes for chunk in plan.chunks for program in chunk.programs if program.file in missing]
+    tables = plan.embedding_bytes + plan.rope_bytes if TABLES in missing else 0
+    return sum(sizes) + 2 * max(sizes, default=0) + tables
+
+
+def _quantising(plan: ExportPlan) -> int:
+    return 0 if plan.precision.precision == plan.precision.head == "fp32" else TORCHAO_BYTES
+
+
+def _call_bytes(chunk: ChunkPlan, shape: Shape, config: ModelConfig) -> int:
+    """Inputs, outputs and the largest intermediate values of one call, as eager PyTorch and the runtime each hold them."""
+    tokens, columns = shape.tokens, shape.cache + shape.tokens
+    caches = 2 * chunk.layers * config.num_kv_heads * shape.cache * config.head_dim
+    scores = 3 * config.num_heads * tokens * columns
+    hidden = tokens * (4 * config.hidden_size + 3 * config.intermediate_size)
+    logits = tokens * config.vocab_size if chunk.head else 0
+    return 2 * _FLOAT32 * (2 * caches + scores + hidden + logits + tokens * columns)

@@ -1,0 +1,121 @@
+"""One program of a chunk as it goes into the bundle: taken from where it was lowered, filled into a template, or lowered here; then run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from etcli.common.errors import ExportError
+from etcli.common.hashing import file_sha256
+from etcli.export.backends.registry import BACKENDS
+from etcli.export.job import ChunkWork, Job, Outcome
+from etcli.export.lowering import PROGRAM, load_chunk
+from etcli.export.measure import Steps, peak_memory_bytes
+from etcli.export.quantizers.registry import quantise, stored_blobs
+from etcli.export.samples import sample_inputs
+from etcli.export.templates.filling import fill
+from etcli.export.templates.template import Refused
+from etcli.export.verification import check_tensors, compare_methods, delegate_calls
+from etcli.llama.chunk import Chunk
+from etcli.manifests.base import FileEntry
+from etcli.manifests.export_report import Made
+from etcli.manifests.model import ModelConfig
+
+Tensors = tuple[torch.Tensor, ...]
+
+
+@torch.inference_mode(False)
+@torch.no_grad()
+def make_chunk(job: Job, work: ChunkWork, folder: Path) -> None:
+    """Write `chunk.pte` and `outcome.json` into `folder`.
+
+    Raises:
+        CheckpointError: the weights cannot be read.
+        ExportError: `export.not_finite`, the weights give infinities or NaN; `export.contract` and `export.differs` as in `verification`;
+            whatever else fails is raised as it is.
+    """
+    torch.set_num_threads(job.threads)
+    steps = Steps()
+    with steps.step("read"):
+        chunk = load_chunk(job, work)
+        config = chunk.config
+        weights_bytes = sum(parameter.nbytes for parameter in chunk.parameters())
+    with steps.step("eager"):
+        float_errors, expected = _quantised(chunk, work)
+    made, note, sha256 = _program(chunk, work, folder, steps)
+    del chunk  # the runtime packs the weights once more
+    path = folder / PROGRAM
+    with steps.step("verify"):
+        facts, methods = check_tensors(path, work)
+        inputs = {method.name: _inputs(config, work, number) for number, method in enumerate(work.methods)}
+        errors = compare_methods(path, work, inputs, expected) if work.verify else {}
+    status = path.stat()
+    Outcome(
+        files=(FileEntry(path=PROGRAM, size=status.st_size, sha256=sha256 or file_sha256(path)),),
+        times={PROGRAM: status.st_mtime_ns},
+        seconds=steps.seconds,
+        peak_memory_bytes=peak_memory_bytes(),
+        weights_bytes=weights_bytes,
+        made=made,
+        note=note,
+        program=facts.identifier,
+        methods=methods,
+        delegate_calls=delegate_calls(facts, methods, BACKENDS[work.backend].delegate),
+        errors=errors,
+        float_errors=float_errors,
+    ).write(folder / Outcome.FILE)
+
+
+def _program(chunk: Chunk, work: ChunkWork, folder: Path, steps: Steps) -> tuple[Made, str | None, str | None]:
+    """Put `chunk.pte` into `folder`: how, why not otherwise, and its SHA-256 where that is known already."""
+    path, note = folder / PROGRAM, None
+    if work.lowered is not None and Path(work.lowered).exists():
+        Path(work.lowered).rename(path)
+        return "lowered", None, None
+    if work.template is not None:
+        try:
+            with steps.step("fill"):
+                names = [method.name for method in work.methods]
+                return "template", None, fill(Path(work.template), path, names, stored_blobs(chunk, work.precision))
+        except Refused as error:
+            note = str(error)
+    from etcli.export.lowering import write_program
+
+    write_program(chunk, work, folder, steps)
+    return "lowered", note, None
+
+
+def _quantised(chunk: Chunk, work: ChunkWork) -> tuple[dict[str, float], dict[str, Tensors]]:
+    """Quantise `chunk`: by method what that did to output 0, and all outputs afterwards, which the program is to give."""
+    if not work.verify:
+        quantise(chunk, work.precision)
+        return {}, {}
+    plain = {}
+    if not (work.precision.precision == work.precision.head == "fp32"):
+        plain = {
+            method.name: chunk(*_inputs(chunk.config, work, number))[0].clone()
+            for number, method in enumerate(work.methods)
+        }
+        quantise(chunk, work.precision)
+    expected = {}
+    for number, method in enumerate(work.methods):
+        outputs = chunk(*_inputs(chunk.config, work, number))
+        if not all(torch.isfinite(tensor).all() for tensor in outputs):
+            raise ExportError(
+                f"chunk {work.index} gives infinities or NaN in eager PyTorch already",
+                code="export.not_finite",
+                hint="Its weights are finite but overflow float32: they are damaged or were converted wrongly. Compare them with their source.",
+            )
+        expected[method.name] = tuple(tensor.contiguous() for tensor in outputs)
+    return {name: _relative(expected[name][0], output) for name, output in plain.items()}, expected
+
+
+def _relative(output: torch.Tensor, right: torch.Tensor) -> float:
+    """Root mean square of the difference over that of `right`."""
+    return float((output - right).norm() / right.norm())
+
+
+def _inputs(config: ModelConfig, work: ChunkWork, number: int) -> Tensors:
+    """Those of the work's method of this number, the same whenever they are asked for."""
+    return sample_inputs(config, work.layers, work.methods[number].shape, work.cache, seed=1000 * work.index + number)
