@@ -7,7 +7,8 @@ from pathlib import Path
 
 from etcli.checkpoint.foreign import lfs_pointer
 from etcli.common.errors import CheckpointError, EtcliError, Problem, Problems
-from etcli.common.gguf_file import GgufHeader, GgufTensor, gguf_parts, read_gguf_header
+from etcli.common.gguf_file import GgufHeader, GgufTensor, read_gguf_header
+from etcli.common.gguf_parts import gguf_parts
 
 _NAMED = 4
 

@@ -20,7 +20,7 @@ _SILU = ("silu", "swish")  # transformers' two names of one function
 
 # Keys of other families (in brackets, whose), by which relatives of Llama say that they compute otherwise; null or a neutral value is fine.
 _FOREIGN: tuple[tuple[str, tuple[Any, ...], str], ...] = (
-    ("auto_map", (), "code of its own (auto_map), which etcli does not run"),
+    ("auto_map", ({},), "code of its own (auto_map), which etcli does not run"),
     ("attn_logit_softcapping", (), "capped attention scores"),  # Gemma 2
     ("final_logit_softcapping", (), "capped logits"),
     ("query_pre_attn_scalar", (), "an attention scale of its own"),

@@ -47,6 +47,8 @@ class HubSource:
         """The commit that the revision is in the cache; None where the cache does not know it."""
         if _COMMIT.fullmatch(self.revision):
             return self.revision
+        if any(part in ("", ".", "..") for part in self.revision.split("/")):
+            return None
         try:
             commit = (self._folder / "refs" / self.revision).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etcli.common.errors import CheckpointError, EtcliError
-from etcli.common.gguf_file import gguf_parts
+from etcli.common.gguf_parts import gguf_parts
 from etcli.common.jsonfile import read_object
 
 _BESIDE = frozenset(

@@ -15,7 +15,7 @@ from etcli.checkpoint.hub import HubSource
 from etcli.checkpoint.wheel_member import extract_member, member_size
 from etcli.common.errors import CheckpointError, EtcliError
 from etcli.common.files import write_atomically
-from etcli.common.gguf_file import gguf_parts
+from etcli.common.gguf_parts import gguf_parts
 from etcli.common.hashing import file_sha256, value_sha256
 from etcli.common.locks import exclusive
 from etcli.common.wheels import download_wheel

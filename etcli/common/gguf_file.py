@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import mmap
-import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,8 +18,8 @@ from typing import Any
 import gguf.constants
 
 from etcli.common.errors import CheckpointError
+from etcli.common.gguf_parts import MAGIC as MAGIC
 
-MAGIC = b"GGUF"
 _MAX_DIMENSIONS = 4
 _MAX_KEYS = 1 << 16
 _MAX_TENSORS = 1 << 20
@@ -60,21 +59,6 @@ class GgufHeader:
     def data_end(self) -> int:
         """Size in bytes that the tensor table promises."""
         return max((tensor.offset + tensor.nbytes for tensor in self.tensors.values()), default=0)
-
-
-_PART = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf")
-
-
-def gguf_parts(path: Path) -> tuple[Path, ...]:
-    """The files of a model that llama.cpp has split, in order, as the name of `path` (`NAME-00001-of-00003.gguf`) tells; else `path` alone.
-
-    Whether they are there is not looked at.
-    """
-    match = _PART.fullmatch(path.name)
-    count = int(match["count"]) if match else 0
-    if match is None or not 1 <= int(match["number"]) <= count:
-        return (path,)
-    return tuple(path.with_name(f"{match['stem']}-{number:05d}-of-{count:05d}.gguf") for number in range(1, count + 1))
 
 
 def read_gguf_header(path: Path) -> GgufHeader:

@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 from etcli.common.files import stamp
-from etcli.common.gguf_file import MAGIC, gguf_parts
+from etcli.common.gguf_parts import MAGIC, gguf_parts
 from etcli.recipe.loaded import LoadedRecipe
 
 _BESIDE = (
