@@ -145,7 +145,9 @@ Method::Method(std::shared_ptr<const Program> from, const std::string& method_na
   manager = std::make_unique<executorch::runtime::MemoryManager>(&method_allocator, planned_allocator.get(), &scratch);
   auto loaded = program->program->load_method(name.c_str(), manager.get());
   if (!loaded.ok()) {
-    const std::string message = text("cannot load ", where(), ": ", explain(loaded.error()));
+    const char* remedy =
+        loaded.error() == Error::OperatorMissing ? "; this runner was built without an operator that the program needs, build it again" : "";
+    const std::string message = text("cannot load ", where(), ": ", explain(loaded.error()), remedy);
     throw loaded.error() == Error::MemoryAllocationFailed ? memory_failure(message) : load_failure(message);
   }
   method.emplace(std::move(loaded.get()));
