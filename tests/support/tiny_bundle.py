@@ -65,7 +65,8 @@ class TinyBundle:
                 eos_token_id=list(stop_ids) or None,
                 pad_token_id=0,
             )
-        return output[0, len(prompt) :].tolist()
+        answer: list[int] = output[0, len(prompt) :].tolist()
+        return answer
 
 
 def random_network(seed: int) -> LlamaForCausalLM:
