@@ -29,8 +29,9 @@ def load_into_executorch(path: Path) -> None:
         if names and all(_loaded.get(name) == path for name in names):
             return
         # Its import loads libexecutorch.so, where the registry is: the library has no path to one of its own.
+        # portable_lib has the same function, and would import the whole exporter.
         import torch  # noqa: F401 - the compiled runtime needs its libraries
-        from executorch.extension.pybindings._C import _get_operator_names  # portable_lib would import the whole exporter
+        from executorch.extension.pybindings._C import _get_operator_names
 
         taken = sorted(set(names) & set(_get_operator_names()))
         if taken:
