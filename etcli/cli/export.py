@@ -22,6 +22,12 @@ from etcli.cli.values import NumberList
     help="Only these chunks, as 0,2-4; they are kept for the next export.",
 )
 @click.option("--force", is_flag=True, help="Export again even where everything is current.")
+@click.option("--no-verify", is_flag=True, help="Do not run the programs here to compare them with PyTorch.")
+@click.option(
+    "--executor",
+    metavar="ADDRESS",
+    help="Where chunks are made: local, or dask://HOST:PORT for the workers of a Dask cluster.",
+)
 @click.option(
     "--evaluate", is_flag=True, help="Measure on a short text what quantising cost: perplexity, agreement, divergence."
 )
@@ -37,6 +43,8 @@ def command(
     jobs: int | None,
     only_chunks: tuple[int, ...] | None,
     force: bool,
+    no_verify: bool,
+    executor: str | None,
     evaluate: bool,
     evaluate_text: Path | None,
     dry_run: bool,
@@ -51,6 +59,8 @@ def command(
         jobs=jobs,
         only_chunks=only_chunks,
         force=force,
+        verify=not no_verify,
+        executor=executor,
         dry_run=dry_run,
         evaluate=evaluate or evaluate_text is not None,
         evaluate_text=evaluate_text,

@@ -9,8 +9,11 @@ from etcli.output.console import Console
 from etcli.output.units import bytes_text, counted, figure_text, rate_text, seconds_text, value_text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from etcli.build.stage import BuildResult
     from etcli.deploy.stage import DeployResult
+    from etcli.export.result import PlannedWork
     from etcli.export.stage import ExportResult
     from etcli.manifests.base import FileEntry
     from etcli.manifests.build import BuildManifest
@@ -28,16 +31,8 @@ if TYPE_CHECKING:
 def exported(console: Console, result: ExportResult) -> None:
     """The files of the bundle, or the plan."""
     if result.dry_run or result.manifest is None:
-        if result.plan is not None:
-            rows = [
-                (
-                    chunk.index,
-                    f"{chunk.first_layer}-{chunk.first_layer + chunk.layers - 1}",
-                    bytes_text(chunk.weights_bytes),
-                )
-                for chunk in result.plan.chunks
-            ]
-            console.table(f"Plan for {result.folder}", ("chunk", "layers", "weights"), rows)
+        if result.work is not None:
+            _planned(console, result.folder, result.work)
         if result.missing_chunks:
             total = "" if result.plan is None else f" of {len(result.plan.chunks)}"
             names = ", ".join(f"chunk {index}" for index in result.missing_chunks)
@@ -70,6 +65,28 @@ def _quality(console: Console, result: ExportResult) -> None:
             ("mean divergence (KL)", f"{found.mean_kl:.3g} nats"),
         ]
         console.table(f"Evaluation over {counted(found.positions, 'position')}", ("what", "value"), figures)
+
+
+def _planned(console: Console, folder: Path, work: PlannedWork) -> None:
+    rows = [
+        (
+            program.chunk,
+            f"{program.layers[0]}-{program.layers[1]}",
+            program.file,
+            ", ".join(program.methods),
+            bytes_text(program.bytes),
+            bytes_text(program.memory_bytes) if program.memory_bytes else "-",
+            program.state,
+        )
+        for program in work.programs
+    ]
+    console.table(f"Plan for {folder}", ("chunk", "layers", "file", "methods", "weights", "memory", "how"), rows)
+    tables = "there" if work.tables_there else "to be written"
+    console.print(f"embedding and rope table: {bytes_text(work.tables_bytes)}, {tables}")
+    console.print(
+        f"{counted(work.jobs, 'worker')} at once, up to {bytes_text(work.memory_bytes)} of memory together; "
+        f"up to {bytes_text(work.disk_bytes)} on the disk"
+    )
 
 
 def built(console: Console, result: BuildResult) -> None:

@@ -20,8 +20,13 @@ from etcli.recipe.outdated import MANIFEST, REPORT
 from etcli.recipe.sources import source_stamp
 
 
-def current_bundle(loaded: LoadedRecipe, source: Path, folder: Path) -> tuple[BundleManifest, ExportReport] | None:
-    """Manifest and report of the bundle in `folder`, if an export of `loaded` from `source` would give the same; else None."""
+def current_bundle(
+    loaded: LoadedRecipe, source: Path, folder: Path, *, verified: bool = True
+) -> tuple[BundleManifest, ExportReport] | None:
+    """Manifest and report of the bundle in `folder`, if an export of `loaded` from `source` would give the same; else None.
+
+    With `verified`, a bundle that was exported without verification is not what it would give.
+    """
     try:
         manifest = BundleManifest.read(folder / MANIFEST)
         report = ExportReport.read(folder / REPORT)
@@ -29,7 +34,8 @@ def current_bundle(loaded: LoadedRecipe, source: Path, folder: Path) -> tuple[Bu
         return None
     recipe_sha256 = export_fingerprint(loaded.recipe)
     same_inputs = (
-        manifest.recipe_sha256 == recipe_sha256
+        (manifest.verified or not verified)
+        and manifest.recipe_sha256 == recipe_sha256
         and manifest.inputs_sha256 == inputs_sha256(recipe_sha256, report.tensors_sha256)
         and report.source_path == str(source)
         and report.source_stamp == source_stamp(loaded, source)

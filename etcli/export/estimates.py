@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from etcli.export.inputs import TABLES
 from etcli.export.plan import ChunkPlan, ExportPlan, ProgramPlan
 from etcli.manifests.bundle import Shape
 from etcli.manifests.model import ModelConfig
@@ -23,9 +24,6 @@ TORCHAO_BYTES = 100 << 20
 
 GRAPH_BYTES = 10 << 20
 """The graph of one layer in one method, all its copies together."""
-
-TABLES = "tables"
-"""The piece with embedding and rope table, where the others go by their program's place in the bundle."""
 
 _FLOAT32 = 4
 

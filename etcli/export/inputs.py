@@ -13,6 +13,7 @@ from etcli.checkpoint.base import Checkpoint
 from etcli.checkpoint.layout import EMBEDDING
 from etcli.common.hashing import value_sha256
 from etcli.export.plan import ChunkPlan, ExportPlan, ProgramPlan
+from etcli.export.store import Store
 from etcli.manifests.model import ModelConfig
 from etcli.output.console import Console
 
@@ -47,6 +48,10 @@ _BUNDLE_CODE = (*_PROGRAM_CODE, "export/assembly.py", "export/runner_config.py",
 """Whose code decides the bytes of the whole bundle."""
 
 
+TABLES = "tables"
+"""The piece with embedding and rope table, where the others go by their program's place in the bundle."""
+
+
 def tool_versions() -> dict[str, str]:
     """Versions of what writes the bundle."""
     return {
@@ -65,6 +70,11 @@ def code_sha256(patterns: tuple[str, ...]) -> str:
         digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
         digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def program_code_sha256() -> str:
+    """Hash over the code that decides the bytes of chunks and tables."""
+    return code_sha256(_PROGRAM_CODE)
 
 
 def tensor_hashes(checkpoint: Checkpoint, console: Console) -> dict[str, str]:
@@ -142,3 +152,17 @@ def tables_key(plan: ExportPlan, config: ModelConfig, tensors: Mapping[str, str]
             "code": code_sha256(_PROGRAM_CODE),
         }
     )
+
+
+def piece_keys(
+    plan: ExportPlan, config: ModelConfig, tensors: Mapping[str, str], store: Store, *, verify: bool
+) -> dict[str, str]:
+    """Keys of all pieces, by program file and `TABLES`. A verified piece serves as well where none is asked for."""
+    keys = {TABLES: tables_key(plan, config, tensors)}
+    for chunk in plan.chunks:
+        for program in chunk.programs:
+            key = program_key(plan, chunk, program, config, tensors, verified=True)
+            if not verify and not store.holds(key):
+                key = program_key(plan, chunk, program, config, tensors, verified=False)
+            keys[program.file] = key
+    return keys

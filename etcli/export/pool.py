@@ -6,30 +6,26 @@ import collections
 import contextlib
 import os
 import queue
-import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-from etcli.common.errors import EtcliError, ExportError
-from etcli.common.files import is_no_space
+from etcli.common.errors import ExportError
 from etcli.common.memory import available_bytes, oom_kills
-from etcli.common.process import describe_exit, end, start
-from etcli.export.job import DONE_MARK, LAST_MARK, STEP_MARK, STEPS, ChunkWork, Job, LowerWork, TablesWork, Troubles
+from etcli.common.process import end, start
+from etcli.export.failures import Ended, failure
+from etcli.export.job import DONE_MARK, LAST_MARK, STEP_MARK, STEPS, ChunkWork, Job, LowerWork, TablesWork
 from etcli.export.worker import command
 from etcli.output.console import Console
 from etcli.output.units import bytes_text, counted
 
 _POLL_SECONDS = 0.2
 _LAST_LINES = 12
-
-_SCARCE_BYTES = 512 << 20
-"""Where less than this was left beside a worker that was killed, it was killed for memory."""
 
 
 @dataclass(frozen=True)
@@ -231,8 +227,17 @@ class Pool:
         end(worker.process)
         self._workers.remove(worker)
         if worker.task is not None:
-            starved = oom_kills() > self._killed_before or available_bytes() < worker.peak + _SCARCE_BYTES
-            raise _failure(worker, worker.task, worker.process.returncode, starved=starved)
+            ended = Ended(
+                code=worker.process.returncode,
+                folder=worker.folder,
+                log=worker.task.log,
+                step=worker.step,
+                last=tuple(worker.last),
+                peak_bytes=worker.peak,
+                oom_killed=oom_kills() > self._killed_before,
+                available_bytes=available_bytes(),
+            )
+            raise failure(worker.task.title, ended)
 
 
 def usable_cores() -> int:
@@ -240,11 +245,11 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def fitting_jobs(tasks: Sequence[Task]) -> int:
-    """How many workers cores and available memory allow, at least one: the largest tasks are taken to run together."""
+def fitting(sizes: Iterable[int]) -> int:
+    """How many workers that need so many bytes each cores and available memory allow, at least one: the largest are taken to run together."""
     available = available_bytes()
     jobs, needed = 0, 0
-    for size in sorted((task.memory_bytes for task in tasks), reverse=True)[: usable_cores()]:
+    for size in sorted(sizes, reverse=True)[: usable_cores()]:
         needed += size
         if needed > available:
             break
@@ -280,39 +285,3 @@ def _resident(pid: int) -> int:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:
         return 0
-
-
-def _failure(worker: _Worker, task: Task, code: int, *, starved: bool) -> EtcliError:
-    log = task.log
-    try:
-        return EtcliError.many(trouble.problem() for trouble in Troubles.read(worker.folder / Troubles.FILE).problems)
-    except (FileNotFoundError, EtcliError):
-        pass
-    step = f" at step {worker.step}" if worker.step else ""
-    if code < 0:
-        why = describe_exit(code)
-        hint = f"Its output is in {log}. Finished chunks are kept."
-        if code == -signal.SIGKILL and not starved:
-            why += f", not for want of memory as it seems: it held {worker.peak / 1e9:.2f} GB"
-        elif code == -signal.SIGKILL:
-            why += (
-                f", out of memory (likely): it held at least {worker.peak / 1e9:.2f} GB, "
-                f"{available_bytes() / 1e9:.2f} GB are available now"
-            )
-            hint = f"Export fewer chunks at once (--jobs 1), or divide the network into more chunks (export.chunks). {hint}"
-        return ExportError(
-            f"the worker of {task.title} was {why}{step}", code="export.worker_killed", hint=hint, file=log
-        )
-    reason = next((line for line in reversed(worker.last) if not line.startswith(" ")), "it printed nothing")
-    if is_no_space(RuntimeError(reason)):
-        return ExportError(
-            f"no space left while the worker of {task.title} wrote into {worker.folder.parent}",
-            code="export.no_space",
-            hint="Free some space, or put the workspace on another disk (--workspace). Finished chunks are kept.",
-        )
-    return ExportError(
-        f"the worker of {task.title} failed{step} ({describe_exit(code)}): {reason}",
-        code="export.worker_failed",
-        hint=f"Its whole output is in {log}. Finished chunks are kept.",
-        file=log,
-    )

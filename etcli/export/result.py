@@ -20,6 +20,7 @@ class ExportOptions:
         only_chunks: export these alone, None for all.
         force: redo what is current.
         dry_run: plan only.
+        executor: `dask://HOST:PORT` of a cluster that makes the chunks, None for processes on this machine.
         verify: run every method of every program and compare it with eager PyTorch.
         evaluate: measure on a text what quantising cost, `evaluate_text` or else the one that ships with etcli.
     """
@@ -28,9 +29,41 @@ class ExportOptions:
     only_chunks: tuple[int, ...] | None = None
     force: bool = False
     dry_run: bool = False
+    executor: str | None = None
     verify: bool = True
     evaluate: bool = False
     evaluate_text: Path | None = None
+
+
+@dataclass(frozen=True)
+class PlannedProgram:
+    """What a dry run tells of a program.
+
+    Attributes:
+        state: `there`, `template` (weights are put into a template) or `lowered`; one that is lowered makes the template of the others.
+        memory_bytes: the most that making it is expected to take; of a lowering, that of the lowering.
+        bytes: its size in the bundle at most.
+    """
+
+    chunk: int
+    layers: tuple[int, int]
+    file: str
+    methods: tuple[str, ...]
+    bytes: int
+    memory_bytes: int
+    state: str
+
+
+@dataclass(frozen=True)
+class PlannedWork:
+    """What an export would do now: `jobs` at once, with `disk_bytes` to be written; embedding and rope table are `tables_bytes`."""
+
+    programs: tuple[PlannedProgram, ...]
+    tables_there: bool
+    tables_bytes: int
+    jobs: int
+    memory_bytes: int
+    disk_bytes: int
 
 
 @dataclass(frozen=True)
@@ -57,6 +90,7 @@ class ExportResult:
         dry_run: nothing was written.
         plan: what the checkpoint and recipe come to; None where that was not looked at, because the bundle is current or the source of a
             dry run is not on this machine.
+        work: of a dry run, what would be done.
         files: every file of the bundle but the manifest.
         chunks: how each chunk's programs went, those of this call and those finished earlier.
         missing_chunks: chunks without which there is no bundle.
@@ -69,6 +103,7 @@ class ExportResult:
     current: bool = False
     dry_run: bool = False
     plan: ExportPlan | None = None
+    work: PlannedWork | None = None
     files: tuple[ExportedFile, ...] = ()
     chunks: tuple[ChunkReport, ...] = field(default=())
     missing_chunks: tuple[int, ...] = ()

@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -27,17 +28,19 @@ from etcli.common.workspace import Workspace
 from etcli.export.assembly import Assembly, remove_leftovers, stop_sources, united_config
 from etcli.export.backends.base import Backend
 from etcli.export.backends.registry import backend_for
+from etcli.export.cluster import Cluster, cluster_address
 from etcli.export.contract import fewest_calls
 from etcli.export.currency import bundle_stamp, current_bundle
 from etcli.export.estimates import disk_bytes
 from etcli.export.evaluation import evaluated, evaluation_ids, evaluation_text
-from etcli.export.inputs import inputs_sha256, program_key, tables_key, tensor_hashes, tool_versions
+from etcli.export.inputs import TABLES, inputs_sha256, piece_keys, tensor_hashes, tool_versions
 from etcli.export.job import ChunkWork, Outcome
 from etcli.export.plan import ChunkPlan, ExportPlan, ProgramPlan, check_chosen, chosen_chunks, make_plan
-from etcli.export.pool import Pool, Task, check_memory, fitting_jobs
+from etcli.export.pool import Pool, Task, check_memory, fitting
+from etcli.export.preview import planned_work
 from etcli.export.result import ExportedFile, ExportOptions, ExportResult, exported_files
 from etcli.export.store import Store
-from etcli.export.tasks import TABLES, Tasks, make_tasks
+from etcli.export.tasks import Tasks, make_tasks
 from etcli.export.templates.cache import TemplateCache
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.export_report import ChunkReport, ExportReport, LoweringReport
@@ -68,9 +71,10 @@ def export(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions, c
     """
     backend = backend_for(loaded)
     check_chosen(loaded.recipe.export.chunks, options.only_chunks)
+    cluster_address(options.executor)
     text = evaluation_text(options.evaluate_text) if options.evaluate else None
     if options.dry_run:
-        return _dry_run(loaded, workspace, options)
+        return _dry_run(loaded, workspace, options, console)
     source = fetch(loaded, console)
     wait = functools.partial(console.note, f"waiting for another export into {workspace.home}")
     try:
@@ -117,14 +121,25 @@ def _planned(loaded: LoadedRecipe, source: Path) -> tuple[Checkpoint, Tokenizer,
     return checkpoint, tokenizer, model, make_plan(loaded, model)
 
 
-def _dry_run(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions) -> ExportResult:
+def _dry_run(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions, console: Console) -> ExportResult:
     source = peek(loaded)
     if source is None:
         return ExportResult(None, workspace.bundle, dry_run=True)
-    found = None if options.force else current_bundle(loaded, source, workspace.bundle)
-    plan = make_plan(loaded, open_checkpoint(source, adapter_path(loaded)).config)
+    found = None if options.force else current_bundle(loaded, source, workspace.bundle, verified=options.verify)
+    checkpoint = open_checkpoint(source, adapter_path(loaded))
+    plan = make_plan(loaded, checkpoint.config)
+    store = Store(workspace.export_work)
+    # tensors are read only where a finished piece may be made from them
+    tensors = tensor_hashes(checkpoint, console) if store.has_any() and not options.force else None
+    keys = None if tensors is None else piece_keys(plan, checkpoint.config, tensors, store, verify=options.verify)
+    there = {place for place, key in (keys or {}).items() if store.holds(key)}
     return ExportResult(
-        None if found is None else found[0], workspace.bundle, current=found is not None, dry_run=True, plan=plan
+        None if found is None else found[0],
+        workspace.bundle,
+        current=found is not None,
+        dry_run=True,
+        plan=plan,
+        work=planned_work(plan, checkpoint.config, there, TemplateCache(), options),
     )
 
 
@@ -151,7 +166,7 @@ class _Export:
         remove_leftovers(self.workspace)
         self.store.clear_running()
         if not self.options.force:
-            found = current_bundle(self.loaded, self.source, self.workspace.bundle)
+            found = current_bundle(self.loaded, self.source, self.workspace.bundle, verified=self.options.verify)
             if found is not None:
                 write_resolved(self.loaded, self.workspace.home / "bundle.recipe.yaml")
                 return self._result(found[0], found[1].chunks, None, current=True)
@@ -160,7 +175,7 @@ class _Export:
         self._remarks(checkpoint, tokenizer, model)
         with self._stage("hashing"):
             tensors = tensor_hashes(checkpoint, self.console)
-        keys = self._keys(plan, model, tensors)
+        keys = piece_keys(plan, model, tensors, self.store, verify=self.options.verify)
         with self._stage("programs"):
             fresh = self._make_pieces(plan, model, chosen, keys)
         outcomes = {place: self.store.find(key) for place, key in keys.items()}
@@ -210,17 +225,6 @@ class _Export:
         yield
         self.stages[name] = round(time.monotonic() - start, 3)
 
-    def _keys(self, plan: ExportPlan, model: ModelConfig, tensors: Mapping[str, str]) -> dict[str, str]:
-        """Keys of all pieces by program file. A verified piece serves where none is asked for."""
-        keys = {TABLES: tables_key(plan, model, tensors)}
-        for chunk in plan.chunks:
-            for program in chunk.programs:
-                key = program_key(plan, chunk, program, model, tensors, verified=True)
-                if not self.options.verify and self.store.find(key) is None:
-                    key = program_key(plan, chunk, program, model, tensors, verified=False)
-                keys[program.file] = key
-        return keys
-
     def _make_pieces(
         self, plan: ExportPlan, model: ModelConfig, chosen: tuple[ChunkPlan, ...], keys: Mapping[str, str]
     ) -> set[str]:
@@ -241,24 +245,29 @@ class _Export:
         return set(missing) - {TABLES}
 
     def _run(self, tasks: Tasks, cache: TemplateCache, *, kept: int) -> None:
-        available = available_bytes()
-        fitting = fitting_jobs(tasks.tasks)
-        jobs = min(self.options.jobs or fitting, len(tasks.tasks))
-        check_memory(tasks.tasks, jobs, available, self.console, chosen=self.options.jobs is not None)
         made = sum(isinstance(task.work, ChunkWork) for task in tasks.tasks)
-        title = f"Exporting {counted(made, 'program')} for {self.backend.name}, {jobs} at once"
+        address = cluster_address(self.options.executor)
+        jobs = None if address else self._jobs(tasks.tasks)
+        where = f"on the cluster {address}" if jobs is None else f"{jobs} at once"
+        title = f"Exporting {counted(made, 'program')} for {self.backend.name}, {where}"
         title += f" ({kept} are finished)" if kept else ""
         with self.console.step(title), self.console.progress("programs and tables", len(tasks.tasks)) as advance:
-            pool = Pool(
-                jobs,
-                self.source,
-                adapter=adapter_path(self.loaded),
-                memory_bytes=None if self.options.jobs else available,
-                begin=self.store.begin,
-                finished=functools.partial(self._finish, tasks, cache),
-                advance=advance,
-            )
-            pool.run(tasks.tasks)
+            calls: dict[str, Any] = {
+                "adapter": adapter_path(self.loaded),
+                "begin": self.store.begin,
+                "finished": functools.partial(self._finish, tasks, cache),
+                "advance": advance,
+            }
+            if address is not None:
+                Cluster(address, self.source, workspace=self.workspace.export_work, **calls).run(tasks.tasks)
+            else:
+                memory = None if self.options.jobs else available_bytes()
+                Pool(jobs or 1, self.source, memory_bytes=memory, **calls).run(tasks.tasks)
+
+    def _jobs(self, tasks: list[Task]) -> int:
+        jobs = min(self.options.jobs or fitting(task.memory_bytes for task in tasks), len(tasks))
+        check_memory(tasks, jobs, available_bytes(), self.console, chosen=self.options.jobs is not None)
+        return jobs
 
     def _finish(self, tasks: Tasks, cache: TemplateCache, task: Task) -> None:
         if task.key in tasks.lowerings:

@@ -28,6 +28,14 @@ class Store:
         """Where the finished piece stands."""
         return self._pieces / key
 
+    def has_any(self) -> bool:
+        """Whether there is any finished piece."""
+        return self._pieces.is_dir() and any(self._pieces.iterdir())
+
+    def holds(self, key: str) -> bool:
+        """Whether there is a finished piece; its files are not looked at."""
+        return (self.piece(key) / Outcome.FILE).is_file()
+
     def find(self, key: str) -> Outcome | None:
         """The outcome of a finished piece whose files are what they were: by size and time, or else by their hash."""
         folder = self.piece(key)

@@ -10,8 +10,8 @@ from typing import Any
 from etcli.common.files import remove_tree
 from etcli.common.hashing import value_sha256
 from etcli.export.backends.base import Backend, tolerance
-from etcli.export.estimates import TABLES, lowering_bytes, making_bytes, tables_bytes
-from etcli.export.inputs import graph_key
+from etcli.export.estimates import lowering_bytes, making_bytes, tables_bytes
+from etcli.export.inputs import TABLES, graph_key
 from etcli.export.job import ChunkWork, LowerWork, TablesWork, Variant
 from etcli.export.plan import ChunkPlan, ExportPlan, ProgramPlan
 from etcli.export.pool import Task
@@ -42,7 +42,9 @@ class Tasks:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class Wanted:
+    """A program to be made: the key of its piece, of its graph, and of its template."""
+
     chunk: ChunkPlan
     program: ProgramPlan
     key: str
@@ -65,7 +67,7 @@ def make_tasks(
     found = Tasks(folder=work / "templates")
     remove_tree(found.folder)
     found.folder.mkdir(parents=True)
-    wanted = [_wanted(plan, config, chunk, program, missing) for chunk, program in _programs(plan, missing)]
+    wanted = wanted_programs(plan, config, missing)
     lowered_by = _add_lowerings(found, plan, config, backend, wanted, cache, work)
     for item in sorted(wanted, key=lambda item: item.template in lowered_by):  # first those that wait for nothing
         lowering = lowered_by.get(item.template)
@@ -87,8 +89,7 @@ def make_tasks(
     if TABLES in missing:
         tables = TablesWork(positions=plan.positions, embedding=plan.embedding)
         log = work / "logs" / "tables.log"
-        task = Task(missing[TABLES], "the embedding", tables, tables_bytes(plan, config), log)
-        found.tasks.insert(len(found.lowerings), task)
+        found.tasks.append(Task(missing[TABLES], "the embedding", tables, tables_bytes(plan, config), log))
     return found
 
 
@@ -102,12 +103,12 @@ def _add_lowerings(
     plan: ExportPlan,
     config: ModelConfig,
     backend: Backend,
-    wanted: Iterable[_Wanted],
+    wanted: Iterable[Wanted],
     cache: TemplateCache,
     work: Path,
 ) -> dict[str, str]:
     """Add a lowering for each graph without a template; which lowering each template comes from."""
-    groups: dict[str, dict[str, _Wanted]] = {}
+    groups: dict[str, dict[str, Wanted]] = {}
     for item in wanted:
         group = groups.setdefault(item.graph, {})
         if item.template not in group and not cache.take(item.template, template_file(found.folder, item.template)):
@@ -133,23 +134,24 @@ def _add_lowerings(
     return lowered_by
 
 
-def _programs(plan: ExportPlan, missing: Mapping[str, str]) -> list[tuple[ChunkPlan, ProgramPlan]]:
-    return [(chunk, program) for chunk in plan.chunks for program in chunk.programs if program.file in missing]
+def wanted_programs(plan: ExportPlan, config: ModelConfig, missing: Mapping[str, str]) -> list[Wanted]:
+    """The programs whose files are in `missing`, which gives the keys of their pieces."""
+    found = []
+    for chunk in plan.chunks:
+        for program in chunk.programs:
+            if program.file in missing:
+                graph = graph_key(plan, chunk, program, config)
+                lengths = [len(method.name) for method in program.methods]
+                template = value_sha256({"graph": graph, "names": lengths})
+                found.append(Wanted(chunk, program, missing[program.file], graph, template))
+    return found
 
 
-def _wanted(
-    plan: ExportPlan, config: ModelConfig, chunk: ChunkPlan, program: ProgramPlan, missing: Mapping[str, str]
-) -> _Wanted:
-    graph = graph_key(plan, chunk, program, config)
-    lengths = [len(method.name) for method in program.methods]
-    return _Wanted(chunk, program, missing[program.file], graph, value_sha256({"graph": graph, "names": lengths}))
-
-
-def _lowering_key(item: _Wanted) -> str:
+def _lowering_key(item: Wanted) -> str:
     return f"lower-{item.key}"
 
 
-def _network(plan: ExportPlan, backend: Backend, item: _Wanted) -> dict[str, Any]:
+def _network(plan: ExportPlan, backend: Backend, item: Wanted) -> dict[str, Any]:
     chunk = item.chunk
     return {
         "index": chunk.index,
@@ -163,12 +165,12 @@ def _network(plan: ExportPlan, backend: Backend, item: _Wanted) -> dict[str, Any
     }
 
 
-def _title(item: _Wanted) -> str:
+def _title(item: Wanted) -> str:
     if len(item.chunk.programs) == 1:
         return f"chunk {item.chunk.index}"
     return f"chunk {item.chunk.index} ({item.program.methods[0].shape})"
 
 
-def _log(work: Path, item: _Wanted) -> Path:
+def _log(work: Path, item: Wanted) -> Path:
     shape = "" if len(item.chunk.programs) == 1 else f"_{item.program.methods[0].shape}"
     return work / "logs" / f"chunk_{item.chunk.index}{shape}.log"

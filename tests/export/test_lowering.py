@@ -11,17 +11,18 @@ from pathlib import Path
 import pytest
 import torch
 from executorch.exir._serialize._named_data_store import NamedDataStore
-from safetensors.torch import load_file, save_file
 from small_export import Exported
 
 from etcli.common.errors import CheckpointError, EtcliError, ExportError
 from etcli.export import lean
 from etcli.export.assembly import united_config
 from etcli.export.backends.xnnpack import Xnnpack
-from etcli.export.contract import method_entry
-from etcli.export.job import ChunkWork, Job, NamedShape, Outcome
+from etcli.export.contract import fewest_calls, method_entry
+from etcli.export.job import ChunkWork, NamedShape
+from etcli.export.lowering import PROGRAM
+from etcli.export.runtime import run_method
 from etcli.export.samples import sample_inputs
-from etcli.export.verification import LOWERED, PROGRAM, SAMPLES, Lowered, verify_chunk
+from etcli.export.verification import check_tensors, compare_methods, delegate_calls
 from etcli.manifests.bundle import Shape
 from etcli.pte.facts import MethodFacts, ProgramFacts
 from etcli.pte.read import read_program
@@ -87,48 +88,49 @@ WORK = ChunkWork(
 
 
 @pytest.fixture
-def job(exported: Exported, tmp_path: Path) -> tuple[Job, Path]:
-    """A chunk as the first half of a worker leaves it, its expected outputs taken from the program itself."""
-    from executorch.runtime import Runtime
-
-    shutil.copy(exported.bundle / "chunks/small_0.pte", tmp_path / PROGRAM)
-    program, samples = Runtime.get().load_program(str(tmp_path / PROGRAM)), {}
-    for method in WORK.methods:
-        inputs = sample_inputs(exported.manifest.model, 1, method.shape, "shift", seed=0)
-        outputs = program.load_method(method.name).execute(list(inputs))
-        for kind, tensors in (("input", inputs), ("output", outputs)):
-            samples.update({f"{method.name}.{kind}.{n}": t.clone() for n, t in enumerate(tensors)})
-    save_file(samples, tmp_path / SAMPLES)
-    Lowered(seconds={"lower": 1.0}, peak_memory_bytes=1, weights_bytes=2).write(tmp_path / LOWERED)
-    return Job(parent=1, checkpoint="", threads=1, work=WORK), tmp_path
+def program(exported: Exported, tmp_path: Path) -> Path:
+    """A copy of the first chunk's program."""
+    return Path(shutil.copy(exported.bundle / "chunks/small_0.pte", tmp_path / PROGRAM))
 
 
-def test_verification_passes_and_tells_what_it_found(job: tuple[Job, Path], exported: Exported) -> None:
-    verify_chunk(job[0], WORK, job[1])
-    outcome = Outcome.read(job[1] / Outcome.FILE)
-    assert outcome.errors == {"small_8t32c_0": 0.0, "small_1t32c_0": 0.0}
-    assert outcome.methods == exported.manifest.chunks[0].files[0].methods
-    assert outcome.seconds["lower"] == 1.0
-    assert sorted(path.name for path in job[1].iterdir()) == [PROGRAM, Outcome.FILE]
+Calls = dict[str, list[torch.Tensor]]
 
 
-@pytest.mark.parametrize("tensor", ["small_8t32c_0.output.0", "small_1t32c_0.output.2"])
+@pytest.fixture
+def calls(exported: Exported, program: Path) -> tuple[Calls, Calls]:
+    """Inputs of each method, and what the program gives for them."""
+    inputs = {
+        method.name: list(sample_inputs(exported.manifest.model, 1, method.shape, WORK.cache, seed=0))
+        for method in WORK.methods
+    }
+    return inputs, {name: run_method(program, name, tensors) for name, tensors in inputs.items()}
+
+
+def test_verification_passes_and_tells_what_it_found(
+    program: Path, calls: tuple[Calls, Calls], exported: Exported
+) -> None:
+    facts, methods = check_tensors(program, WORK)
+    assert methods == exported.manifest.chunks[0].files[0].methods
+    assert delegate_calls(facts, methods, "XnnpackBackend") == dict.fromkeys(calls[0], fewest_calls(WORK))
+    assert compare_methods(program, WORK, *calls) == {"small_8t32c_0": 0.0, "small_1t32c_0": 0.0}
+
+
+@pytest.mark.parametrize(("method", "output"), [("small_8t32c_0", 0), ("small_1t32c_0", 2)])
 @pytest.mark.parametrize("wrong", [1e-2, float("nan")])
-def test_verification_refuses_another_result(job: tuple[Job, Path], tensor: str, wrong: float) -> None:
-    samples = load_file(job[1] / SAMPLES)
-    samples[tensor].view(-1)[-1] += wrong
-    save_file(samples, job[1] / SAMPLES)
-    with pytest.raises(ExportError, match=f"output {tensor[-1]} differs") as caught:
-        verify_chunk(job[0], WORK, job[1])
+def test_verification_refuses_another_result(
+    program: Path, calls: tuple[Calls, Calls], method: str, output: int, wrong: float
+) -> None:
+    calls[1][method][output].view(-1)[-1] += wrong
+    with pytest.raises(ExportError, match=f"output {output} differs") as caught:
+        compare_methods(program, WORK, *calls)
     assert caught.value.problems[0].code == "export.differs"
-    assert not (job[1] / Outcome.FILE).exists()
 
 
-def test_verification_refuses_a_damaged_program(job: tuple[Job, Path]) -> None:
-    content = (job[1] / PROGRAM).read_bytes()
-    (job[1] / PROGRAM).write_bytes(content[: len(content) // 2])
+def test_verification_refuses_a_damaged_program(program: Path) -> None:
+    content = program.read_bytes()
+    program.write_bytes(content[: len(content) // 2])
     with pytest.raises(ExportError, match="not a whole ExecuTorch program"):
-        verify_chunk(job[0], WORK, job[1])
+        check_tensors(program, WORK)
 
 
 def _planned(method: MethodFacts) -> MethodFacts:

@@ -38,12 +38,24 @@ def test_chunks_methods_and_sizes() -> None:
         (2, 2, False),
         (4, 2, True),
     ]
-    assert [method.name for method in plan.chunks[2].methods] == ["a.b-1_16t32c_2", "a.b-1_4t32c_2", "a.b-1_1t32c_2"]
+    (program,) = plan.chunks[2].programs
+    assert program.file == "chunks/a.b-1_2.pte"
+    assert [method.name for method in program.methods] == ["a.b-1_16t32c_2", "a.b-1_4t32c_2", "a.b-1_1t32c_2"]
     assert [chunk.weights_bytes for chunk in plan.chunks] == [2 * LAYER, 2 * LAYER, 2 * LAYER + 4 * (8 + 80)]
     assert [chunk.largest_bytes for chunk in plan.chunks] == [4 * 8 * 12] * 3
     assert plan.chunks[2].tensors[-2:] == ("model.norm.weight", "model.embed_tokens.weight")
     assert plan.embedding_bytes == 4 * 80
     assert plan.rope_bytes == 32 * 2 * 4 * 4
+
+
+def test_layout_separate_is_a_file_a_chunk_and_shape() -> None:
+    plan = make_plan(load_document(document(chunks=3, layout="separate")), CONFIG)
+    files = [f"chunks/a.b-1_{tokens}t32c_1.pte" for tokens in (16, 4, 1)]
+    assert [program.file for program in plan.chunks[1].programs] == files
+    assert [[method.name for method in program.methods] for program in plan.chunks[1].programs] == [
+        [f"a.b-1_{tokens}t32c_1"] for tokens in (16, 4, 1)
+    ]
+    assert len(plan.programs) == 9
 
 
 def test_untied_head_reads_its_own_weight() -> None:
@@ -68,7 +80,9 @@ def test_only_chunks() -> None:
         chosen_chunks(plan, (9, 0, 3))
 
 
-@pytest.mark.parametrize("export", [{"backend": "neuron", "precision": "A16W4"}, {"precision": "8da4w"}])
+@pytest.mark.parametrize(
+    "export", [{"backend": "neuron", "precision": "A16W4"}, {"backend": "portable", "precision": "8da4w"}]
+)
 @pytest.mark.known_failure("export-wrong-flow")
 def test_unknown_backend_or_precision_is_refused(export: dict[str, str]) -> None:
     with pytest.raises(RecipeError) as caught:

@@ -25,6 +25,10 @@ class TemplateCache:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = (folder or cache_dir()) / "templates"
 
+    def has(self, key: str) -> bool:
+        """Whether there is such a template."""
+        return self._path(key).is_file()
+
     def take(self, key: str, target: Path) -> bool:
         """Copy a template to `target`; whether there is one."""
         path = self._path(key)

@@ -51,7 +51,7 @@ def _view(blob: StoredBlob) -> memoryview:
     """The constant's bytes in place, without a copy of them."""
     import torch
 
-    return memoryview(blob.tensor.detach().contiguous().view(-1).view(torch.uint8).numpy())
+    return blob.tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data
 
 
 def _check(

@@ -1,0 +1,81 @@
+"""Why a worker ended before its task was done, as an error for people."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from etcli.common.errors import EtcliError, ExportError
+from etcli.common.files import is_no_space
+from etcli.common.process import describe_exit
+from etcli.export.job import Troubles
+
+SCARCE_BYTES = 512 << 20
+"""Where less than this was left beside a worker that was killed, it was killed for memory."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A worker that ended in the middle of a task.
+
+    Attributes:
+        code: its exit status, or minus the signal that ended it.
+        folder: the task's.
+        log: where its output is.
+        step: what it was at.
+        last: the last lines that it printed.
+        peak_bytes: the most that it was seen to hold.
+        oom_killed: whether the system has killed a process for memory meanwhile.
+        available_bytes: memory available now, without the worker.
+    """
+
+    code: int
+    folder: Path
+    log: Path
+    step: str | None
+    last: Sequence[str]
+    peak_bytes: int
+    oom_killed: bool
+    available_bytes: int
+
+
+def failure(title: str, ended: Ended) -> EtcliError:
+    """The worker's own problems, or else what its end looks like."""
+    try:
+        problems = Troubles.read(ended.folder / Troubles.FILE).problems
+        return EtcliError.many(trouble.problem() for trouble in problems)
+    except (FileNotFoundError, EtcliError):
+        pass
+    step = f" at step {ended.step}" if ended.step else ""
+    if ended.code < 0:
+        return _killed(title, ended, step)
+    reason = next((line for line in reversed(ended.last) if not line.startswith(" ")), "it printed nothing")
+    if is_no_space(RuntimeError(reason)):
+        return ExportError(
+            f"no space left while the worker of {title} wrote into {ended.folder.parent}",
+            code="export.no_space",
+            hint="Free some space, or put the workspace on another disk (--workspace). Finished chunks are kept.",
+        )
+    return ExportError(
+        f"the worker of {title} failed{step} ({describe_exit(ended.code)}): {reason}",
+        code="export.worker_failed",
+        hint=f"Its whole output is in {ended.log}. Finished chunks are kept.",
+        file=ended.log,
+    )
+
+
+def _killed(title: str, ended: Ended, step: str) -> ExportError:
+    why = describe_exit(ended.code)
+    hint = f"Its output is in {ended.log}. Finished chunks are kept."
+    if ended.code == -signal.SIGKILL:
+        if ended.oom_killed or ended.available_bytes < ended.peak_bytes + SCARCE_BYTES:
+            why += (
+                f", out of memory (likely): it held at least {ended.peak_bytes / 1e9:.2f} GB, "
+                f"{ended.available_bytes / 1e9:.2f} GB are available now"
+            )
+            hint = f"Export fewer chunks at once (--jobs 1), or divide the network into more chunks (export.chunks). {hint}"
+        else:
+            why += f", not for want of memory as it seems: it held {ended.peak_bytes / 1e9:.2f} GB"
+    return ExportError(f"the worker of {title} was {why}{step}", code="export.worker_killed", hint=hint, file=ended.log)
