@@ -17,6 +17,9 @@ from torch_writing import META, TORCHTUNE, State, assert_same_tensors, hf_state,
 from etcli.checkpoint.checks import header_problems
 from etcli.checkpoint.opening import open_checkpoint
 from etcli.common.errors import ExitCode, Problem
+from etcli.recipe.loaded import LoadedRecipe
+from etcli.recipe.schema import Recipe
+from etcli.recipe.sources import source_stamp
 
 Build = Callable[..., Path]
 
@@ -225,3 +228,15 @@ def test_hashes_tell_row_orders_apart(random_llama: Build, tmp_path: Path) -> No
     assert first.sha256(query) != second.sha256(query)
     assert torch.equal(first.read(value), second.read(value))
     assert first.sha256(value) == second.sha256(value)
+
+
+def test_the_configuration_beside_a_file_counts_as_its_source(random_llama: Build, tmp_path: Path) -> None:
+    """An export of a single file is outdated once its configuration was touched."""
+    source = random_llama()
+    path = beside(source, tmp_path / "m", hf_state(source))
+    recipe = Recipe.model_validate({"name": "tiny", "model": {"source": str(path)}})
+    loaded = LoadedRecipe(recipe=recipe, path=tmp_path / "etcli.yaml", base=tmp_path, document={})
+    before = source_stamp(loaded, path)
+    assert set(before) == {"model.pth", "config.json"}
+    (path.parent / "config.json").write_text("{ }")
+    assert source_stamp(loaded, path) != before
