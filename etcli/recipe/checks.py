@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from etcli.common.errors import Problem
+from etcli.recipe.fingerprint import RING_BACKENDS
 from etcli.recipe.precisions import precision_findings
 from etcli.recipe.schema import Recipe
 from etcli.recipe.written import Written
@@ -77,6 +78,15 @@ def _executorch(recipe: Recipe) -> Iterator[Finding]:
         )
 
 
+def _ring(recipe: Recipe) -> Iterator[Finding]:
+    if recipe.export.cache == "ring" and recipe.export.backend not in RING_BACKENDS:
+        yield (
+            "export.cache",
+            f"backend {recipe.export.backend} shifts its caches; a ring is for {' and '.join(RING_BACKENDS)}",
+            "Use cache: shift.",
+        )
+
+
 def _mtk_runner(recipe: Recipe) -> Iterator[Finding]:
     if recipe.run.runner != "mtk":
         return
@@ -112,6 +122,7 @@ CHECKS = (
     Check(("build.executorch",), _executorch),
     Check(("build.target",), _target),
     Check(("neuron",), _platform),
+    Check(("export.backend", "export.cache"), _ring),
     Check(("run.runner", "export.cache", "export.shapes"), _mtk_runner),
 )
 

@@ -8,10 +8,15 @@ from etcli.common.hashing import value_sha256
 from etcli.manifests.bundle import CacheKind
 from etcli.recipe.schema import Recipe
 
+RING_BACKENDS = ("portable", "xnnpack")
+"""The backends that leave the ring's operator to the CPU."""
+
 
 def cache_kind(recipe: Recipe) -> CacheKind:
-    """The KV cache contract that `export.cache` comes to. `auto` is `shift`."""
-    return "shift" if recipe.export.cache == "auto" else recipe.export.cache
+    """The KV cache contract that `export.cache` comes to. `auto` is `ring` for a CPU backend and our runner, else `shift`."""
+    if recipe.export.cache != "auto":
+        return recipe.export.cache
+    return "ring" if recipe.export.backend in RING_BACKENDS and recipe.run.runner == "etcli" else "shift"
 
 
 def export_fingerprint(recipe: Recipe) -> str:

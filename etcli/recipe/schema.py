@@ -115,7 +115,8 @@ class ExportSection(Section):
         default="package", description="One file a chunk with every method, or one file a chunk and shape"
     )
     cache: Literal["auto", "ring", "shift"] = pydantic.Field(
-        default="auto", description="KV cache contract: whole caches shifted, or a ring written in place"
+        default="auto",
+        description="KV cache contract: ring (in place, our runner) or shift (whole, the MediaTek contract); auto: ring on the CPU with our runner",
     )
     group_size: int | None = pydantic.Field(
         default=None,

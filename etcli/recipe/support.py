@@ -32,8 +32,6 @@ NOT_YET: tuple[NotYet, ...] = (
         "export.backend", lambda r: r.export.backend == "neuron", "backend neuron", "Use backend xnnpack or portable."
     ),
     NotYet("export.precision", lambda r: r.export.precision == "aqlm", "precision aqlm", "Use precision 8da4w."),
-    NotYet("export.layout", lambda r: r.export.layout == "separate", "layout separate", "Use layout package."),
-    NotYet("export.cache", lambda r: r.export.cache == "ring", "cache ring", "Use cache shift."),
     NotYet("build.target", lambda r: r.build.target == "android", "target android", "Use host or linux-aarch64."),
     NotYet(
         "build.custom_ops", lambda r: bool(r.build.custom_ops), "building custom operators", "Remove build.custom_ops."
