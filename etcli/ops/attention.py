@@ -61,14 +61,17 @@ def ring_attention(
         The mixed values `[1, T, NH * D]` with zeros in the rows from m on, and both caches with the m new rows written.
 
     Raises:
-        ValueError: a position below 0, or m outside 1..T.
+        ValueError: a position below 0, m outside 1..T, or more positions than slots: in a cache that is full, a call of several
+            tokens would overwrite rows that its first tokens still look at, so runners stop before (`cache_full`).
     """
     _, kv_heads, slots, dim = key_cache.shape
     tokens, heads = query.shape[1], query.shape[2] // dim
     position, valid = (int(number) for number in pos)
     if position < 0 or not 1 <= valid <= tokens:
         raise ValueError(f"{valid} tokens from position {position} in a call of {tokens}")
-    seen = min(position, slots)
+    if position + valid > slots:
+        raise ValueError(f"{valid} tokens from position {position} in caches of {slots}")
+    seen = position
     cos, sin = rotary[0, 0, :valid], rotary[0, 1, :valid]
     rotated = rotate(query[0, :valid].view(valid, heads, dim).transpose(0, 1), cos, sin)
     new_keys = rotate(key[0, :valid].view(valid, kv_heads, dim).transpose(0, 1), cos, sin)
@@ -86,12 +89,9 @@ def ring_attention(
     out = torch.zeros_like(query)
     out[0, :valid] = mixed.transpose(0, 1).reshape(valid, heads * dim)
 
-    # of more new tokens than there are slots, the last ones stay
-    kept = slice(max(0, valid - slots), valid)
-    places = torch.arange(position, position + valid, device=pos.device)[kept] % slots
     key_out, value_out = key_cache.clone(), value_cache.clone()
-    key_out.view(kv_heads, dim, slots)[:, :, places] = new_keys[:, kept].transpose(1, 2)
-    value_out[0][:, places] = new_values[:, kept]
+    key_out.view(kv_heads, dim, slots)[:, :, seen : seen + valid] = new_keys.transpose(1, 2)
+    value_out[0][:, seen : seen + valid] = new_values
     return out, key_out, value_out
 
 
