@@ -22,8 +22,8 @@ from etcli.tokenizer.base import Tokenizer
 GAPS: Mapping[str, float] = {
     "fp32": 0.0,
     "fp16": 0.001,
-    "8da4w": 0.25,
-    "8da8w": 0.25,
+    "8da4w": 1.5,
+    "8da8w": 1.5,
 }
 """By precision, how far the logit of a device's token may lie below the reference's best at its place. No key or flag changes these."""
 
