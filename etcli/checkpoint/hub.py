@@ -82,15 +82,16 @@ class HubSource:
 
     def _download(self, console: Console) -> Path:
         try:
-            import huggingface_hub
+            # by name: the package brings its parts only when asked for them
+            from huggingface_hub import HfApi, constants, utils
         except ImportError:
             raise EtcliError.many([missing_package(str(self))]) from None
-        if offline() or _says_yes("HF_HUB_OFFLINE") or huggingface_hub.constants.HF_HUB_OFFLINE:
+        if offline() or _says_yes("HF_HUB_OFFLINE") or constants.HF_HUB_OFFLINE:
             raise EtcliError.many([offline_problem(str(self))])
         # Read now, as the cache folder is, not when the package was imported.
         endpoint = os.environ.get("HF_ENDPOINT") or None
         with console.step(f"Fetching {self.repository} at {self.revision}"), explained(str(self), self.repository):
-            api = huggingface_hub.HfApi(endpoint=endpoint, library_name="etcli")
+            api = HfApi(endpoint=endpoint, library_name="etcli")
             info = api.model_info(self.repository, revision=self.revision, files_metadata=True)
             sizes = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or ()}
             choice = choose(str(self), sizes)
@@ -101,7 +102,7 @@ class HubSource:
             self._check_space(choice, sizes)
             total = sum(sizes[name] for name in choice.files)
             with (
-                _quiet(huggingface_hub),
+                _quiet(utils),
                 console.progress(self.repository, total, bytes_=True) as done,
                 self._watched(done),
             ):
@@ -174,15 +175,15 @@ def _size(folder: Path) -> int:
 
 
 @contextlib.contextmanager
-def _quiet(package: Any) -> Iterator[None]:
+def _quiet(utils: Any) -> Iterator[None]:
     """Without the package's own progress bars, which would write between ours."""
-    shown = not package.utils.are_progress_bars_disabled()
+    shown = not utils.are_progress_bars_disabled()
     with contextlib.suppress(Exception):
-        package.utils.disable_progress_bars()
+        utils.disable_progress_bars()
     try:
         yield
     finally:
         if shown and "HF_HUB_DISABLE_PROGRESS_BARS" not in os.environ:
             with contextlib.suppress(Exception):
-                package.utils.enable_progress_bars()
+                utils.enable_progress_bars()
         sys.stderr.flush()

@@ -185,6 +185,16 @@ def test_looking_into_the_cache_needs_neither_package_nor_torch(hub: Hub, model:
     assert done.stdout.strip() == f"{HubSource(NAME, 'main').cached} False"
 
 
+def test_a_fresh_process_fetches(hub: Hub, model: Path, tmp_path: Path) -> None:
+    """The package brings its parts only when asked for, and other tests have asked for them in this process."""
+    program = (
+        "from etcli.checkpoint.hub import HubSource; from etcli.output.console import Console\n"
+        f"print(HubSource({NAME!r}, 'main').fetch(Console(verbosity=-1)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=os.environ)
+    assert done.stdout.strip() == str(HubSource(NAME, "main").cached), done.stderr
+
+
 def test_a_snapshot_is_outdated_when_a_blob_changes(hub: Hub, model: Path) -> None:
     loaded = recipe(f"hf:{NAME}@main")
     folder = fetch(loaded, QUIET)
