@@ -54,7 +54,7 @@ def main() -> int:
     wanted = TOKENS if flags.quick else POSITIONS
     with tempfile.TemporaryDirectory(prefix="etcli-gaps-") as folder:
         rows = [_row(name, values, Path(folder), wanted) for name, values in PRECISIONS.items()]
-    return publish("gaps", rows, flags)
+    return publish("gaps", rows, as_json=flags.json)
 
 
 def _row(name: str, values: dict[str, str], folder: Path, wanted: int) -> Row:
@@ -84,7 +84,8 @@ def _smoke(name: str, values: dict[str, str], text: str, folder: Path) -> dict[s
         "run.max_new_tokens": str(TOKENS),
         **values,
     }
-    command = [sys.executable, "-m", "etcli", "smoke", "smollm2-135m", "--workspace", folder, "--target", "host"]
+    command: list[str | Path] = [sys.executable, "-m", "etcli", "smoke", "smollm2-135m"]
+    command += ["--workspace", folder, "--target", "host"]
     command += ["--device", "virtual:x86_64", "--json"]
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]

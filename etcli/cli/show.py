@@ -64,6 +64,9 @@ def _quality(console: Console, result: ExportResult) -> None:
             ("same first choice", f"{found.top1_agreement:.1%}"),
             ("mean divergence (KL)", f"{found.mean_kl:.3g} nats"),
         ]
+        if found.chunk_errors:
+            errors = ", ".join(f"{error:.1%}" for error in found.chunk_errors)
+            figures.append(("error of each chunk on its own", errors))
         console.table(f"Evaluation over {counted(found.positions, 'position')}", ("what", "value"), figures)
 
 

@@ -80,22 +80,23 @@ def evaluated(
         return result
     ids = ids[: result.manifest.model.context_length]
     with console.step(f"Evaluating on {len(ids)} tokens"):
-        found = _evaluate(loaded, source, ids, console)
+        found = _evaluate(loaded, source, ids, result.manifest.model.num_layers, console)
     path = result.folder / REPORT
     ExportReport.read(path).model_copy(update={"evaluation": found}).write(path)
     return dataclasses.replace(result, evaluation=found)
 
 
-def _evaluate(loaded: LoadedRecipe, source: Path, ids: list[int], console: Console) -> Quality:
+def _evaluate(loaded: LoadedRecipe, source: Path, ids: list[int], layers: int, console: Console) -> Quality:
     adapter = adapter_path(loaded)
     job = {
         "checkpoint": str(source),
         "adapter": None if adapter is None else str(adapter),
         "ids": ids,
+        "layers": layers // loaded.recipe.export.chunks,
         "precision": precision_settings(loaded.recipe).model_dump(mode="json"),
         "embedding": embedding_settings(loaded.recipe).model_dump(mode="json"),
     }
-    with console.progress("predictions", 2) as advance:
+    with console.progress("layers", layers) as advance:
         result = run_isolated(
             "etcli.export.evaluation_worker",
             job,

@@ -1,6 +1,7 @@
 """The evaluation's process: `python -m etcli.export.evaluation_worker JOB.json`, started by `export/evaluation.py`.
 
-Events: `pass` after each of the two networks, float32 and as exported; only one of them is in memory at a time.
+Events: `layer` after each layer. One layer is in memory at a time: the text goes through its float32 weights, then through what quantising
+made of them, on three ways: in float32 throughout, as exported throughout, and as exported from each chunk's start on alone.
 """
 
 from __future__ import annotations
@@ -8,39 +9,79 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etcli.export.isolated import Send, isolated_main
+from etcli.export.job import EmbeddingSettings, PrecisionSettings
+
+if TYPE_CHECKING:
+    import torch
+
+    from etcli.checkpoint.base import Checkpoint
+    from etcli.llama.passes import Rounding
+    from etcli.manifests.export_report import Quality
 
 
 def work(job: dict[str, Any], send: Send) -> Mapping[str, Any]:
-    """Predict every id of the job's `ids` but the first, twice, and compare.
+    """Predict every id of the job's `ids` but the first, in float32 and as exported, and compare.
 
     Raises:
-        EtcliError: as opening a checkpoint and `ReferenceDecoder` do.
+        CheckpointError: the checkpoint cannot be opened or read.
+        ExportError: a weight that the precision cannot hold.
     """
-    import torch
-
     from etcli.checkpoint.opening import open_checkpoint
-    from etcli.export.job import EmbeddingSettings, PrecisionSettings
-    from etcli.export.quality import quality
     from etcli.export.reference_worker import rounding_of, use_physical_cores
-    from etcli.llama.passes import StreamedPasses
-    from etcli.llama.reference import ReferenceDecoder
 
     use_physical_cores()
-    checkpoint = open_checkpoint(Path(job["checkpoint"]), None if job["adapter"] is None else Path(job["adapter"]))
-    ids = job["ids"]
-    precision = PrecisionSettings.model_validate(job["precision"])
-    embedding = EmbeddingSettings.model_validate(job["embedding"])
-    found = []
-    for rounding in (None, rounding_of(precision, embedding)):
-        # each layer is needed once, so there is nothing to hold
-        decoder = ReferenceDecoder(checkpoint, StreamedPasses(checkpoint, rounding))
-        found.append(decoder.logits(ids[:-1], rows=len(ids) - 1))
-        send({"event": "pass"})
-    right, exported = found
-    return {"quality": quality(right, exported, torch.tensor(ids[1:])).model_dump()}
+    adapter = job["adapter"]
+    checkpoint = open_checkpoint(Path(job["checkpoint"]), None if adapter is None else Path(adapter))
+    rounding = rounding_of(
+        PrecisionSettings.model_validate(job["precision"]), EmbeddingSettings.model_validate(job["embedding"])
+    )
+    found = compared(checkpoint, rounding, job["ids"], job["layers"], send)
+    return {"quality": found.model_dump()}
+
+
+def compared(checkpoint: Checkpoint, rounding: Rounding | None, ids: list[int], layers: int, send: Send) -> Quality:
+    """The quality over the positions of `ids`, with the error of each chunk of `layers` layers on the float32 network's own states."""
+    import torch
+
+    from etcli.export.quality import quality
+    from etcli.llama.caches import empty_caches
+    from etcli.llama.chunk import Chunk
+    from etcli.llama.mask import additive_mask
+    from etcli.llama.rope import rope_table, rotary_input
+    from etcli.llama.weights import load_embedding_rows, load_weights
+
+    config, fed = checkpoint.config, ids[:-1]
+    count = len(fed)
+    mask = additive_mask(count, count, 0)
+    rotary = rotary_input(rope_table(config.rope, config.head_dim, count), 0, count)
+    caches = empty_caches(config, 1, count)
+    errors = []
+    with torch.inference_mode():
+        right = load_embedding_rows(checkpoint, fed)
+        exported = (right if rounding is None else rounding.rows(right)).unsqueeze(0)
+        right = alone = right.unsqueeze(0)
+        for layer in range(config.num_layers):
+            chunk = Chunk(config, layer, 1, head=layer == config.num_layers - 1).eval()
+            load_weights(chunk, checkpoint)
+            if layer % layers == 0:
+                alone = right
+            right = chunk(right, mask, rotary, *caches)[0]
+            if rounding is not None:
+                rounding.quantise(chunk)
+            exported = chunk(exported, mask, rotary, *caches)[0]
+            alone = chunk(alone, mask, rotary, *caches)[0]
+            if (layer + 1) % layers == 0:
+                errors.append(_relative(alone, right))
+            send({"event": "layer"})
+    return quality(right[0], exported[0], torch.tensor(ids[1:])).model_copy(update={"chunk_errors": tuple(errors)})
+
+
+def _relative(output: torch.Tensor, right: torch.Tensor) -> float:
+    """Root mean square of the difference over that of `right`."""
+    return float((output - right).norm() / right.norm())
 
 
 if __name__ == "__main__":

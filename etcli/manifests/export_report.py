@@ -57,6 +57,11 @@ class Quality(Part):
     perplexity: float = pydantic.Field(description="of the weights as they were exported")
     top1_agreement: float = pydantic.Field(description="share of positions where both prefer the same token")
     mean_kl: float = pydantic.Field(description="divergence of the exported network from float32, nats a position")
+    chunk_errors: tuple[float, ...] = pydantic.Field(
+        default=(),
+        description="by chunk, how far its output is from that of float32 weights on the states that the text gives: root mean square of the "
+        "difference over that of the output",
+    )
 
 
 class ExportReport(Manifest):

@@ -120,6 +120,8 @@ def test_an_export_reports_what_it_lost(lossy: tuple[dict, Path]) -> None:
     assert 0 < found.mean_kl < 0.1
     assert 0.5 < found.top1_agreement <= 1
     assert found.perplexity == pytest.approx(found.perplexity_float, rel=0.1)
+    assert len(found.chunk_errors) == 2
+    assert all(0 < error < 2e-3 for error in found.chunk_errors)
     for chunk in report.chunks:
         assert set(chunk.float_errors) == {f"small_{shape}_{chunk.index}" for shape in ("4t16c", "1t16c")}
         assert all(0 < error < 2e-3 for error in chunk.float_errors.values())
@@ -150,4 +152,5 @@ def test_a_current_bundle_is_evaluated_without_another_export(copied: Exported, 
     assert result.current
     assert result.evaluation is not None
     assert (result.evaluation.mean_kl, result.evaluation.top1_agreement) == (0.0, 1.0)
+    assert result.evaluation.chunk_errors == (0.0, 0.0)
     assert ExportReport.read(copied.bundle / "export-report.json").evaluation == result.evaluation
