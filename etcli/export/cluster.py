@@ -132,7 +132,7 @@ class Cluster:
 
         waiting, ended = list(tasks), set[str]()
         running: dict[Any, tuple[Task, Path]] = {}
-        done = as_completed()
+        done = as_completed(loop=client.loop)
         try:
             while waiting or running:
                 for task in [task for task in waiting if ended.issuperset(task.after)]:
@@ -188,18 +188,15 @@ class Cluster:
             raise failure(task.title, ended)
 
     def _stop(self, client: Any, running: dict[Any, tuple[Task, Path]]) -> None:
-        """End what still runs: Dask takes back what has not begun, the rest ends at the sight of a file."""
+        """End what still runs: a task ends at the sight of a file, one that has not begun does so at once."""
         for _, folder in running.values():
             with contextlib.suppress(OSError):
                 (folder / STOP).touch()
-        if running:
-            with contextlib.suppress(Exception):
-                begun = {key for keys in client.processing().values() for key in keys}
-                left = [future for future in running if future.key in begun]
-                client.cancel([future for future in running if future.key not in begun])
-                from distributed import wait
-
-                wait(left, timeout=_LEAVE_SECONDS)
+        deadline = time.monotonic() + _LEAVE_SECONDS
+        while not all(future.done() for future in running) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        with contextlib.suppress(Exception):  # the cluster may be gone
+            client.cancel(list(running))
 
 
 @contextlib.contextmanager

@@ -17,18 +17,23 @@ from etcli.export.store import Store
 from etcli.manifests.model import ModelConfig
 from etcli.output.console import Console
 
-_PROGRAM_CODE = (
-    "checkpoint/**/*.py",
+_GRAPH_CODE = (
     "export/backends/*.py",
     "export/lean.py",
     "export/lowering.py",
-    "export/making.py",
     "export/quantizers/*.py",
-    "export/samples.py",
-    "export/tables.py",
     "export/templates/*.py",
     "llama/**/*.py",
     "ops/**/*.py",
+)
+"""Whose code decides what a graph is lowered to."""
+
+_PROGRAM_CODE = (
+    *_GRAPH_CODE,
+    "checkpoint/**/*.py",
+    "export/making.py",
+    "export/samples.py",
+    "export/tables.py",
 )
 """Whose code decides the bytes of chunks and tables."""
 
@@ -112,7 +117,7 @@ def graph_key(plan: ExportPlan, chunk: ChunkPlan, program: ProgramPlan, config: 
             "shapes": [str(method.shape) for method in program.methods],
             "config": config.model_dump(mode="json", exclude=_NOT_IN_GRAPHS),
             "versions": tool_versions(),
-            "code": code_sha256(_PROGRAM_CODE),
+            "code": code_sha256(_GRAPH_CODE),
         }
     )
 
@@ -130,6 +135,7 @@ def program_key(
     return value_sha256(
         {
             "graph": graph_key(plan, chunk, program, config),
+            "code": code_sha256(_PROGRAM_CODE),
             "rope": config.rope.model_dump(mode="json"),
             "first_layer": chunk.first_layer,
             "names": [method.name for method in program.methods],

@@ -59,8 +59,10 @@ def do_job(folder: str, log: str) -> Ended | None:
     A task that the scheduler gives to a second worker, because the first has died, starts anew.
     """
     place = Path(folder)
+    if (place / STOP).exists():
+        return None
     for leftover in place.iterdir():
-        if leftover.name not in (Job.FILE, STOP):
+        if leftover.name != Job.FILE:
             remove_tree(leftover)
     job = Job.read(place / Job.FILE)
     job.model_copy(update={"parent": os.getpid()}).write(place / Job.FILE)

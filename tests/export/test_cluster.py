@@ -130,7 +130,7 @@ def test_order_failures_and_kills_are_as_on_this_machine(tmp_path: Path, executo
     assert caught.value.problems == error.problems
 
     (tmp_path / "shot.py").write_text("import os; print('@step lower', flush=True); os.kill(os.getpid(), 9)")
-    with pytest.raises(ExportError, match="worker of shot was killed by SIGKILL.* at step lower"):
+    with pytest.raises(ExportError, match=r"worker of shot was killed by SIGKILL.* at step lower"):
         run(executor, tmp_path, ["shot"])
 
     (tmp_path / "broken.py").write_text("raise ValueError('no such thing')")
