@@ -12,7 +12,7 @@ import torch
 from click.testing import CliRunner
 from small_export import Exported, export_here, small_document
 
-from etcli.cli.main import main
+from etcli.cli.main import cli
 from etcli.common.errors import UsageError
 from etcli.export.evaluation import MAX_TOKENS, evaluation_ids, evaluation_text
 from etcli.export.quality import quality
@@ -105,7 +105,7 @@ def lossy(small_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> t
         "--evaluate",
         "--json",
     ]
-    ran = CliRunner().invoke(main, arguments)
+    ran = CliRunner().invoke(cli, arguments)
     assert ran.exit_code == 0, ran.stderr
     return json.loads(ran.stdout)["result"], root / "ws" / "small" / "bundle"
 
@@ -115,7 +115,7 @@ def test_an_export_reports_what_it_lost(lossy: tuple[dict, Path]) -> None:
     report = ExportReport.read(bundle / "export-report.json")
     found = report.evaluation
     assert found is not None
-    assert result["evaluation"] == found.model_dump()
+    assert result["evaluation"] == found.model_dump(mode="json")
     assert found.positions > 100
     assert 0 < found.mean_kl < 0.1
     assert 0.5 < found.top1_agreement <= 1
