@@ -7,11 +7,9 @@ import datetime
 import functools
 import os
 import platform
-import shutil
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -20,33 +18,28 @@ from etcli.checkpoint.base import Checkpoint
 from etcli.checkpoint.opening import open_checkpoint
 from etcli.checkpoint.source import fetch, peek
 from etcli.common.errors import CheckpointError, EtcliError, ExportError, InterruptedByUser
-from etcli.common.files import is_no_space, remove_tree
+from etcli.common.files import is_no_space
 from etcli.common.hashing import value_sha256
 from etcli.common.locks import exclusive
-from etcli.common.memory import available_bytes
 from etcli.common.workspace import Workspace
 from etcli.export.assembly import Assembly, remove_leftovers, stop_sources, united_config
 from etcli.export.backends.base import Backend
 from etcli.export.backends.registry import backend_for
-from etcli.export.cluster import Cluster, cluster_address
-from etcli.export.contract import fewest_calls
+from etcli.export.cluster import cluster_address
 from etcli.export.currency import bundle_stamp, current_bundle
-from etcli.export.estimates import disk_bytes
 from etcli.export.evaluation import evaluated, evaluation_ids, evaluation_text
 from etcli.export.inputs import TABLES, inputs_sha256, piece_keys, tensor_hashes, tool_versions
-from etcli.export.job import ChunkWork, Outcome
-from etcli.export.plan import ChunkPlan, ExportPlan, ProgramPlan, check_chosen, chosen_chunks, make_plan
-from etcli.export.pool import Pool, Task, check_memory, fitting
+from etcli.export.job import Outcome
+from etcli.export.pieces import Pieces
+from etcli.export.plan import ExportPlan, ProgramPlan, check_chosen, chosen_chunks, make_plan
 from etcli.export.preview import planned_work
 from etcli.export.result import ExportedFile, ExportOptions, ExportResult, exported_files
 from etcli.export.store import Store
-from etcli.export.tasks import Tasks, make_tasks
 from etcli.export.templates.cache import TemplateCache
 from etcli.manifests.bundle import BundleManifest
-from etcli.manifests.export_report import ChunkReport, ExportReport, LoweringReport
+from etcli.manifests.export_report import ChunkReport, ExportReport
 from etcli.manifests.model import ModelConfig
 from etcli.output.console import Console
-from etcli.output.units import bytes_text, counted
 from etcli.recipe.fingerprint import export_fingerprint
 from etcli.recipe.fit import long_cache_warning, padded_vocabulary_remark
 from etcli.recipe.loaded import LoadedRecipe
@@ -156,11 +149,11 @@ class _Export:
         source: Path,
     ) -> None:
         self.loaded, self.workspace, self.options, self.console = loaded, workspace, options, console
-        self.backend, self.source = backend, source
+        self.source = source
         self.start, self.started = time.monotonic(), datetime.datetime.now(datetime.timezone.utc)
         self.store = Store(workspace.export_work)
+        self.pieces = Pieces(loaded, workspace, options, console, backend, source)
         self.stages: dict[str, float] = {}
-        self.lowerings: list[LoweringReport] = []
 
     def run(self) -> ExportResult:
         remove_leftovers(self.workspace)
@@ -177,7 +170,7 @@ class _Export:
             tensors = tensor_hashes(checkpoint, self.console)
         keys = piece_keys(plan, model, tensors, self.store, verify=self.options.verify)
         with self._stage("programs"):
-            fresh = self._make_pieces(plan, model, chosen, keys)
+            fresh = self.pieces.make(plan, model, chosen, keys)
         outcomes = {place: self.store.find(key) for place, key in keys.items()}
         whole = {place: outcome for place, outcome in outcomes.items() if outcome is not None}
         reports = tuple(
@@ -225,75 +218,6 @@ class _Export:
         yield
         self.stages[name] = round(time.monotonic() - start, 3)
 
-    def _make_pieces(
-        self, plan: ExportPlan, model: ModelConfig, chosen: tuple[ChunkPlan, ...], keys: Mapping[str, str]
-    ) -> set[str]:
-        """Make what is not there yet; returns the files of programs made now."""
-        asked = [program.file for chunk in chosen for program in chunk.programs]
-        if self.options.force:
-            for place in asked if self.options.only_chunks is not None else keys:
-                self.store.drop(keys[place])
-        missing = {place: keys[place] for place in (*asked, TABLES) if self.store.find(keys[place]) is None}
-        if missing:
-            self._check_space(plan, missing)
-            cache = TemplateCache()
-            work = self.workspace.export_work
-            tasks = make_tasks(plan, model, self.backend, missing, self.store, cache, work, verify=self.options.verify)
-            self._run(tasks, cache, kept=len(asked) - len(missing.keys() - {TABLES}))
-            remove_tree(tasks.folder)
-            self.store.clear_running()
-        return set(missing) - {TABLES}
-
-    def _run(self, tasks: Tasks, cache: TemplateCache, *, kept: int) -> None:
-        made = sum(isinstance(task.work, ChunkWork) for task in tasks.tasks)
-        address = cluster_address(self.options.executor)
-        jobs = None if address else self._jobs(tasks.tasks)
-        where = f"on the cluster {address}" if jobs is None else f"{jobs} at once"
-        title = f"Exporting {counted(made, 'program')} for {self.backend.name}, {where}"
-        title += f" ({kept} are finished)" if kept else ""
-        with self.console.step(title), self.console.progress("programs and tables", len(tasks.tasks)) as advance:
-            calls: dict[str, Any] = {
-                "adapter": adapter_path(self.loaded),
-                "begin": self.store.begin,
-                "finished": functools.partial(self._finish, tasks, cache),
-                "advance": advance,
-            }
-            if address is not None:
-                Cluster(address, self.source, workspace=self.workspace.export_work, **calls).run(tasks.tasks)
-            else:
-                memory = None if self.options.jobs else available_bytes()
-                Pool(jobs or 1, self.source, memory_bytes=memory, **calls).run(tasks.tasks)
-
-    def _jobs(self, tasks: list[Task]) -> int:
-        jobs = min(self.options.jobs or fitting(task.memory_bytes for task in tasks), len(tasks))
-        check_memory(tasks, jobs, available_bytes(), self.console, chosen=self.options.jobs is not None)
-        return jobs
-
-    def _finish(self, tasks: Tasks, cache: TemplateCache, task: Task) -> None:
-        if task.key in tasks.lowerings:
-            folder = self.store.running(task.key)
-            self.lowerings.append(_lowering_report(task, Outcome.read(folder / Outcome.FILE)))
-            tasks.installed(task, folder, cache)
-            return
-        outcome = self.store.finish(task.key)
-        wanted = fewest_calls(task.work) if isinstance(task.work, ChunkWork) and self.backend.delegate else None
-        for method, calls in outcome.delegate_calls.items():
-            if wanted is not None and calls > wanted:
-                self.console.warn(
-                    f"{method} is {calls} delegate calls instead of {wanted}: it works, but slower",
-                    code="export.partitions",
-                )
-
-    def _check_space(self, plan: ExportPlan, missing: Collection[str]) -> None:
-        needed = disk_bytes(plan, missing)
-        free = shutil.disk_usage(self.workspace.export_work).free
-        if needed > free:
-            raise ExportError(
-                f"the export needs about {bytes_text(needed)} in {self.workspace.home}, {bytes_text(free)} are free",
-                code="export.no_space",
-                hint="Free some space, or put the workspace on another disk (--workspace).",
-            )
-
     def _assemble(
         self,
         plan: ExportPlan,
@@ -333,7 +257,7 @@ class _Export:
                 started=self.started.isoformat(timespec="seconds"),
                 seconds=round(time.monotonic() - self.start, 3),
                 stages=self.stages,
-                lowerings=self.lowerings,
+                lowerings=tuple(self.pieces.lowerings),
                 chunks=chunks,
                 unused_tensors=unused,
                 stop_ids=stop_sources(model, tokenizer),
@@ -374,16 +298,6 @@ def _program_report(program: ProgramPlan, outcome: Outcome, reused: bool) -> Chu
         reused=reused,
         delegate_calls=outcome.delegate_calls,
         float_errors=outcome.float_errors,
-    )
-
-
-def _lowering_report(task: Task, outcome: Outcome) -> LoweringReport:
-    return LoweringReport(
-        title=task.title,
-        seconds=outcome.seconds,
-        peak_memory_bytes=outcome.peak_memory_bytes,
-        weights_bytes=outcome.weights_bytes,
-        note=outcome.note,
     )
 
 

@@ -45,8 +45,8 @@ class Exported:
 
 
 def small_document(checkpoint: Path, **values: Any) -> dict[str, Any]:
-    """A recipe of two chunks; `values` are keys of its `export` section."""
-    defaults = {"backend": "xnnpack", "chunks": 2, "shapes": ["8t32c", "1t32c"]}
+    """A recipe of two chunks with cache `shift`; `values` are keys of its `export` section."""
+    defaults = {"backend": "xnnpack", "cache": "shift", "chunks": 2, "shapes": ["8t32c", "1t32c"]}
     return {"name": "small", "model": {"source": str(checkpoint)}, "export": {**defaults, **values}}
 
 
