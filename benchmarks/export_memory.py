@@ -1,13 +1,16 @@
 """What an export worker holds: its chunk, however large the model around it is.
 
-Random models in a Hugging Face folder are exported through the real stage, chunk 0 alone, at equal chunk size. Three figures come of it: the base, which
-is a worker with next to no weights (PyTorch and ExecuTorch); what the peak grows by for each byte of the chunk's weights; and the growth
-from 8 to 32 layers of model. The peak is the larger one of the worker's two processes, the one that lowers and the one that verifies.
+Random models in a Hugging Face folder are exported through the real stage, chunk 0 alone, at equal chunk size and without templates of earlier
+exports. Three figures come of it: the base, which is a worker with next to no weights (PyTorch and ExecuTorch); what the peak grows by for
+each byte of the chunk's weights; and the growth from 8 to 32 layers of model. The peak is that of the larger worker: the one that lowers or the
+one that verifies. A fourth figure is the largest worker of the default model's export beside ExecuTorch's own `export_llm`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,16 +19,17 @@ from pathlib import Path
 
 import tokenizers
 import torch
+from executorch_peer import run_export_llm
 from harness import Row, arguments, publish
 from safetensors.torch import save_file
 
 from etcli.checkpoint.layout import EMBEDDING, NORM, layer_shapes
-from etcli.common.workspace import Workspace
+from etcli.common.workspace import Workspace, cache_dir
 from etcli.export.stage import ExportOptions, export
-from etcli.manifests.export_report import ChunkReport
 from etcli.manifests.model import ModelConfig, RopeConfig
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
+from etcli.recipe.loader import load
 from etcli.recipe.schema import Recipe
 
 GROWTH_BAR = 1 / 1.10
@@ -33,6 +37,9 @@ GROWTH_BAR = 1 / 1.10
 
 WEIGHTS_BAR = 1 / 3
 """A worker may need its base and three times its chunk's weights."""
+
+PEER_BAR = 1 / 0.42
+"""The largest worker of the default model's export may hold 0.42 of what `export_llm` does."""
 
 VOCABULARY = 512
 
@@ -58,9 +65,11 @@ def main() -> int:
     size = QUICK if flags.quick else FULL
     with tempfile.TemporaryDirectory(prefix="etcli-export-memory-") as folder:
         root = Path(folder)
-        base = measured(root, TINY, 1)
-        small = measured(root, size, 8)
-        large = measured(root, size, 32)
+        with without_templates(root):
+            base = measured(root, TINY, 1)
+            small = measured(root, size, 8)
+            large = measured(root, size, 32)
+            whole = default_model(root)
     what = f"{size.layers_per_chunk} layers of hidden {size.hidden} a chunk"
     grown = small.peak_memory_bytes - base.peak_memory_bytes
     rows = [
@@ -86,10 +95,57 @@ def main() -> int:
             "peer: the peak at 8 layers",
         ),
     ]
+    peer = run_export_llm("fp32").peak_bytes
+    rows.append(
+        Row(
+            "largest worker, default model, fp32, 5 chunks",
+            whole,
+            peer,
+            "B",
+            peer / whole,
+            PEER_BAR,
+            peer / whole >= PEER_BAR,
+            "peer: export_llm",
+        )
+    )
     return publish("export_memory", rows, as_json=flags.json)
 
 
-def measured(root: Path, size: Size, layers: int) -> ChunkReport:
+@dataclass(frozen=True)
+class Held:
+    """The most that a worker of a chunk held, and the chunk's weights in float32, in bytes."""
+
+    peak_memory_bytes: int
+    weights_bytes: int
+
+
+@contextlib.contextmanager
+def without_templates(root: Path) -> Iterator[None]:
+    """Within the block, the cache folder is one below `root` with all of the user's own but templates."""
+    before, own, folder = os.environ.get("ETCLI_CACHE_DIR"), cache_dir(), root / "cache"
+    folder.mkdir()
+    for entry in own.iterdir() if own.is_dir() else ():
+        if entry.name != "templates":
+            (folder / entry.name).symlink_to(entry)
+    os.environ["ETCLI_CACHE_DIR"] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ["ETCLI_CACHE_DIR"]
+        if before is not None:
+            os.environ["ETCLI_CACHE_DIR"] = before
+
+
+def default_model(root: Path) -> int:
+    """The most that any worker of the default model's export holds, in bytes."""
+    result = export(
+        load("smollm2-135m"), Workspace(root, "smollm2-135m"), ExportOptions(jobs=1), Console(json=True, verbosity=-1)
+    )
+    peaks = [report.peak_memory_bytes for report in result.chunks]
+    return max(peaks + [report.peak_memory_bytes for report in result.lowerings])
+
+
+def measured(root: Path, size: Size, layers: int) -> Held:
     """Export chunk 0 of a random model of `layers` layers."""
     with tempfile.TemporaryDirectory(dir=root) as folder:
         checkpoint = Path(folder) / "checkpoint"
@@ -104,7 +160,9 @@ def measured(root: Path, size: Size, layers: int) -> ChunkReport:
         loaded = LoadedRecipe(recipe=recipe, path=Path("random.yaml"), base=Path(folder), document={})
         options = ExportOptions(jobs=1, only_chunks=(0,))
         result = export(loaded, Workspace(Path(folder), "random"), options, Console(json=True, verbosity=-1))
-        return result.chunks[0]
+        peaks = [report.peak_memory_bytes for report in result.chunks]
+        peaks += [report.peak_memory_bytes for report in result.lowerings]
+        return Held(max(peaks), result.chunks[0].weights_bytes)
 
 
 def write_checkpoint(folder: Path, size: Size, layers: int) -> None:

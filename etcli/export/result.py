@@ -8,7 +8,7 @@ from pathlib import Path
 from etcli.export.plan import ExportPlan
 from etcli.manifests.base import FileEntry
 from etcli.manifests.bundle import BundleManifest
-from etcli.manifests.export_report import ChunkReport, Quality
+from etcli.manifests.export_report import ChunkReport, LoweringReport, Quality
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,7 @@ class ExportResult:
         work: of a dry run, what would be done.
         files: every file of the bundle but the manifest.
         chunks: how each chunk's programs went, those of this call and those finished earlier.
+        lowerings: the lowerings of this call that made templates.
         missing_chunks: chunks without which there is no bundle.
         evaluation: what `ExportOptions.evaluate` found; None where it was not asked for or there is no whole bundle.
         seconds: of this call.
@@ -106,6 +107,7 @@ class ExportResult:
     work: PlannedWork | None = None
     files: tuple[ExportedFile, ...] = ()
     chunks: tuple[ChunkReport, ...] = field(default=())
+    lowerings: tuple[LoweringReport, ...] = ()
     missing_chunks: tuple[int, ...] = ()
     evaluation: Quality | None = None
     seconds: float = 0.0

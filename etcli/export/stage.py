@@ -185,6 +185,7 @@ class _Export:
                 self.workspace.bundle,
                 plan=plan,
                 chunks=reports,
+                lowerings=tuple(self.pieces.lowerings),
                 missing_chunks=tuple(sorted(missing)),
                 seconds=time.monotonic() - self.start,
             )
@@ -280,6 +281,7 @@ class _Export:
             plan=plan,
             files=exported_files(manifest),
             chunks=chunks,
+            lowerings=tuple(self.pieces.lowerings),
             seconds=time.monotonic() - self.start,
         )
 

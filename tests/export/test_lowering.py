@@ -161,7 +161,7 @@ def _transposed(method: MethodFacts) -> MethodFacts:
     ("change", "words"),
     [
         (_planned, "hidden has a place in the program's memory plan"),
-        (_last_row_only, "not all 8 rows"),
+        (_last_row_only, "which is not 8 rows"),
         (_short_cache, "value_0 goes in as"),
         (_no_mask, "4 tensors where 5 are expected"),
         (_transposed, "hidden is not a contiguous tensor"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,7 +126,8 @@ def test_a_worker_names_what_is_full_whichever_library_meets_it(
     monkeypatch.setattr(worker, "_work", fail)
     monkeypatch.setattr(worker, "end_with_parent", fail_not)
     Job(parent=os.getpid(), checkpoint="x", threads=1, work=TablesWork(positions=1)).write(tmp_path / Job.FILE)
-    assert worker.main([str(tmp_path)]) == ExitCode.EXPORT
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{tmp_path}\n"))
+    assert worker.main() == ExitCode.EXPORT
     assert [trouble.code for trouble in Troubles.read(tmp_path / Troubles.FILE).problems] == [code]
 
 
