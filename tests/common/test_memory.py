@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from etcli.common.memory import available_bytes
+from etcli.common.memory import available_bytes, oom_kills
 
 MIB = 1 << 20
 
@@ -48,3 +48,13 @@ def test_machines_without_control_groups(tmp_path: Path) -> None:
     assert available_bytes(tmp_path, tmp_path / "none") > 0
     (tmp_path / "old").write_text("4:memory:/docker/abc\n")
     assert available_bytes(tmp_path, tmp_path / "old") > 0
+
+
+def test_kills_for_memory_are_counted_on_the_machine_and_in_the_group(
+    groups: tuple[Path, Path], tmp_path: Path
+) -> None:
+    vmstat = tmp_path / "vmstat"
+    assert oom_kills(*groups, vmstat) == 0
+    vmstat.write_text("nr_free_pages 5\noom_kill 3\nswap_ra 1\n")
+    (groups[0] / "outer" / "memory.events").write_text("low 0\noom 7\noom_kill 4\noom_group_kill 9\n")
+    assert oom_kills(*groups, vmstat) == 7

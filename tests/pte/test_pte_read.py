@@ -77,6 +77,19 @@ def test_operators_and_delegates(folder: Path) -> None:
     assert {"aten::sin.out", "aten::add.out"} <= set(portable.operators)
 
 
+def test_constants_of_kernels_have_their_places(folder: Path) -> None:
+    """The portable program's weight, by the bytes that ExecuTorch's own deserialiser gives."""
+    from executorch.exir._serialize._program import deserialize_pte_binary
+
+    path = folder / "portable.pte"
+    content, facts = path.read_bytes(), read_program(path)
+    buffers = [buffer.storage for buffer in deserialize_pte_binary(content).program.constant_buffer]
+    found = [content[place.offset : place.offset + place.size] for place in facts.constants]
+    assert found == buffers[1:]
+    assert 64 * 32 * 4 in {place.size for place in facts.constants}
+    assert read_program(folder / "xnnpack.pte").constants != facts.constants
+
+
 def test_shared_weights_are_named_once(folder: Path) -> None:
     facts = read_program(folder / "xnnpack.pte")
     assert max(entry.size for entry in facts.named_data) == 64 * 32 * 4
