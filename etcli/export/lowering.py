@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from etcli.checkpoint.opening import open_checkpoint
 from etcli.export.backends.registry import BACKENDS
 from etcli.export.job import Job, LowerWork, NetworkWork, Outcome, Variant
-from etcli.export.lean import lean_lowering, renamed
+from etcli.export.lean import known_versions, lean_lowering, renamed
 from etcli.export.measure import Steps, peak_memory_bytes
 from etcli.export.quantizers.registry import half_weights, quantise, stored_blobs
 from etcli.export.samples import sample_inputs
@@ -88,6 +88,10 @@ def write_program(
                 for variant in variants:
                     path = folder / PROGRAM
                     if variant.names != own:
+                        if not known_versions():
+                            raise Refused(
+                                "this ExecuTorch is not known well enough to write a program under other names"
+                            )
                         path = Path(blobs) / variant.file
                         with path.open("wb") as file:
                             renamed(manager, dict(zip(own, variant.names, strict=True))).write_to_file(file)

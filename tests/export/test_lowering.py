@@ -61,6 +61,14 @@ def test_lean_lowering_gives_the_same_bytes_and_cleans_up(tmp_path: Path) -> Non
     assert lean.gc.get_threshold() == thresholds
 
 
+def test_other_versions_are_left_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lean.known_versions()
+    monkeypatch.setattr(lean, "KNOWN", {**lean.KNOWN, "executorch": "1.5.2"})
+    add = NamedDataStore.add_named_data
+    with lean.lean_lowering(tmp_path):
+        assert NamedDataStore.add_named_data is add
+
+
 def test_sample_inputs_are_repeatable_and_mean_something(exported: Exported) -> None:
     model, shape = exported.manifest.model, Shape(tokens=8, cache=32)
     first, second = (sample_inputs(model, 1, shape, "shift", seed=3) for _ in range(2))
