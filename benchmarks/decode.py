@@ -27,7 +27,9 @@ PROMPT_TOKENS = 201
 DECODE_BARS = {("fp32", 2): 1.05, ("fp32", 1): 0.98, ("8da4w", 2): 1.15}
 PREFILL_BARS = {"fp32": 1.0, "8da4w": 1.2}
 MEMORY_BAR = 1 / 0.6
-WORDS = "A phone runs a small language model while a train crosses the bridge and the river below carries boats to the sea."
+WORDS = (
+    "A phone runs a small language model while a train crosses the bridge and the river below carries boats to the sea."
+)
 
 PEER = """
 import json, sys
