@@ -17,6 +17,7 @@ static const std::vector<Flag> kFlags = {
     {"--prompt-ids-file", "FILE", "the same, separated by white space or commas"},
     {"--max-new-tokens", "N", "upper bound, a stop id counts (default 64)"},
     {"--threads", "N", "threads of the CPU backends (default: the runtime's choice)"},
+    {"--no-shared-weights", nullptr, "let each method pack its own weights, to see what sharing saves"},
     {"--no-huge-pages", nullptr, "keep weights in memory pages of the usual size"},
     {"--ignore-stop-ids", nullptr, "go on to the bound, for benchmarks"},
     {"--check", nullptr, "load and check everything, run nothing"},
@@ -73,7 +74,7 @@ static void work(const Flags& flags) {
 
   const double start = now();
   const int64_t threads = set_threads(wanted_threads);
-  share_packed_weights();
+  if (!flags.has("--no-shared-weights")) share_packed_weights();
   if (!flags.has("--no-huge-pages")) use_huge_pages();
   Model model(std::move(config));
   const double load_seconds = now() - start;
