@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import gguf.constants
-import gguf.quants
 import numpy as np
 import numpy.typing as npt
 
@@ -36,6 +34,7 @@ from etcli.manifests.model import ModelConfig
 
 if TYPE_CHECKING:
     import torch
+    from gguf.constants import GGMLQuantizationType
 
 NAME = "gguf"
 
@@ -229,17 +228,21 @@ def rotate_half_rows(values: npt.NDArray[Any], heads: int) -> npt.NDArray[Any]:
     return values.reshape(heads, rows // heads // 2, 2, *rest).swapaxes(1, 2).reshape(values.shape)
 
 
-def _dequantize(stored: npt.NDArray[np.uint8], kind: gguf.constants.GGMLQuantizationType) -> npt.NDArray[np.float32]:
-    plain = {gguf.constants.GGMLQuantizationType.F32: "<f4", gguf.constants.GGMLQuantizationType.F16: "<f2"}
-    if kind in plain:
-        return stored.view(plain[kind]).astype(np.float32)  # always a copy, never a view of the map
-    values: npt.NDArray[np.float32] = gguf.quants.dequantize(stored, kind)
+def _dequantize(stored: npt.NDArray[np.uint8], kind: GGMLQuantizationType) -> npt.NDArray[np.float32]:
+    from gguf.quants import dequantize
+
+    plain = {"F32": "<f4", "F16": "<f2"}
+    if kind.name in plain:
+        return stored.view(plain[kind.name]).astype(np.float32)  # always a copy, never a view of the map
+    values: npt.NDArray[np.float32] = dequantize(stored, kind)
     return values
 
 
 @functools.lru_cache(maxsize=64)
-def _readable(kind: gguf.constants.GGMLQuantizationType) -> bool:
-    _, size = gguf.constants.GGML_QUANT_SIZES[kind]
+def _readable(kind: GGMLQuantizationType) -> bool:
+    from gguf.constants import GGML_QUANT_SIZES
+
+    _, size = GGML_QUANT_SIZES[kind]
     try:
         _dequantize(np.zeros((1, size), np.uint8), kind)
     except NotImplementedError:

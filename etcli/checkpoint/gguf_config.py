@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import gguf.constants
 import numpy as np
 import pydantic
 
@@ -214,7 +213,7 @@ def _divisors(keys: _Keys) -> list[float]:
     tensor = keys.header.tensors.get(ROPE_FACTORS)
     if tensor is None:
         return []
-    if tensor.type != gguf.constants.GGMLQuantizationType.F32 or len(tensor.shape) != 1 or tensor.nbytes > 1 << 16:
+    if tensor.type.name != "F32" or len(tensor.shape) != 1 or tensor.nbytes > 1 << 16:
         keys.refuse(f"{ROPE_FACTORS} of the type {tensor.type.name} and shape {list(tensor.shape)}")
         return []
     with tensor.file.open("rb") as file:

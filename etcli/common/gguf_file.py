@@ -13,14 +13,16 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import gguf.constants
+from typing import TYPE_CHECKING, Any
 
 from etcli.common.errors import CheckpointError
 from etcli.common.gguf_parts import MAGIC as MAGIC
 
+if TYPE_CHECKING:
+    from gguf.constants import GGMLQuantizationType
+
 _MAX_DIMENSIONS = 4
+_ALIGNMENT = 32
 _MAX_KEYS = 1 << 16
 _MAX_TENSORS = 1 << 20
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -33,7 +35,7 @@ class GgufTensor:
 
     file: Path
     name: str
-    type: gguf.constants.GGMLQuantizationType
+    type: GGMLQuantizationType
     shape: tuple[int, ...]
     offset: int
     nbytes: int
@@ -41,7 +43,9 @@ class GgufTensor:
     @property
     def row_bytes(self) -> int:
         """Stored bytes of one row, that is along the last axis."""
-        block, size = gguf.constants.GGML_QUANT_SIZES[self.type]
+        from gguf.constants import GGML_QUANT_SIZES
+
+        block, size = GGML_QUANT_SIZES[self.type]
         return self.shape[-1] // int(block) * int(size)
 
 
@@ -110,7 +114,7 @@ class _Cursor:
                 raise _broken(self.path, f"the key {key} stands twice")
             metadata[key] = self.value(self.scalar("I"))
         table = [self.entry() for _ in range(tensor_count)]
-        alignment = metadata.get("general.alignment", gguf.constants.GGUF_DEFAULT_ALIGNMENT)
+        alignment = metadata.get("general.alignment", _ALIGNMENT)
         if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
             raise _broken(self.path, f"its alignment is {alignment!r}, not a power of two")
         start = -(-self.at // alignment) * alignment
@@ -164,9 +168,12 @@ class _Cursor:
         return name, self.scalar("I"), shape[::-1], self.scalar("Q")
 
     def tensor(self, name: str, kind: int, shape: tuple[int, ...], offset: int) -> GgufTensor:
+        # imported where a GGUF file is read: it takes a quarter of a second, and most checkpoints are none
+        from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
         try:
-            type_ = gguf.constants.GGMLQuantizationType(kind)
-            block, size = gguf.constants.GGML_QUANT_SIZES[type_]
+            type_ = GGMLQuantizationType(kind)
+            block, size = GGML_QUANT_SIZES[type_]
         except (ValueError, KeyError):
             raise _broken(self.path, f"the tensor {name} is of the type {kind}, which the gguf package lacks") from None
         if shape[-1] % block:
