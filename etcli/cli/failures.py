@@ -16,6 +16,7 @@ import click
 
 from etcli.cli.catalogue import VERBS
 from etcli.common.errors import EtcliError, ExitCode, Problem, ToolError
+from etcli.common.text import shown
 from etcli.common.workspace import cache_dir
 
 
@@ -60,9 +61,9 @@ def show(problem: Problem) -> None:
     colour = sys.stderr.isatty() and not _plain()
     head = "\033[1;31merror:\033[0m" if colour else "error:"
     place = "" if problem.file is None or _names_itself(problem) else f"{problem.place}: "
-    print(f"{head} {place}{problem.message}", file=sys.stderr)
+    print(f"{head} {shown(place + problem.message)}", file=sys.stderr)
     if problem.hint:
-        print("\n".join(f"       {line}" for line in problem.hint.splitlines()), file=sys.stderr)
+        print("\n".join(f"       {shown(line)}" for line in problem.hint.splitlines()), file=sys.stderr)
 
 
 def _names_itself(problem: Problem) -> bool:

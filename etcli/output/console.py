@@ -21,6 +21,8 @@ import rich.markup
 import rich.progress
 import rich.table
 
+from etcli.common.text import shown
+
 # Columns of a file or pipe, where there is no terminal to ask: a table's row stays one line, for grep and for logs. $COLUMNS goes before it.
 _LOG_WIDTH = 10_000
 
@@ -60,34 +62,33 @@ class Console:
     def print(self, text: str = "", *, style: str | None = None) -> None:
         """A line of the result for a person."""
         if not self.json:
-            self._out.print(text, style=style, markup=False)
+            self._out.print(shown(text), style=style, markup=False)
 
     def write(self, text: str) -> None:
         """Text of the model, as it is, without a line end; flushed at once. Control characters but tab and newline are shown escaped."""
-        safe = "".join(c if c in "\n\t" or c.isprintable() else repr(c)[1:-1] for c in text)
-        self._out.file.write(safe)
+        self._out.file.write(shown(text))
         self._out.file.flush()
 
     def note(self, text: str) -> None:
         """A remark for a person; dropped when quiet."""
         if self.verbosity >= 0:
-            self._err.print(text, markup=False, style="dim")
+            self._err.print(shown(text), markup=False, style="dim")
 
     def detail(self, text: str) -> None:
         """A remark shown only when verbose."""
         if self.verbosity > 0:
-            self._err.print(text, markup=False, style="dim")
+            self._err.print(shown(text), markup=False, style="dim")
 
     def warn(self, message: str, *, code: str) -> None:
         """A warning: shown, and kept for the JSON document."""
         self.warnings.append(Warn(code, message))
-        self._err.print(f"warning: {message}", markup=False, style="yellow")
+        self._err.print(shown(f"warning: {message}"), markup=False, style="yellow")
 
     @contextlib.contextmanager
     def step(self, title: str) -> Iterator[None]:
         """A named step: announced as it starts, its time given as it ends."""
         if self.verbosity >= 0:
-            self._err.print(f"==> {title}", markup=False, style="bold")
+            self._err.print(shown(f"==> {title}"), markup=False, style="bold")
         start = time.monotonic()
         yield
         self.detail(f"    {title}: {time.monotonic() - start:.1f} s")
@@ -142,7 +143,7 @@ class Console:
             numeric = bool(cells) and all(cell[:1].isdigit() or cell in ("", "-") for cell in cells)
             table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=index < names)
         for row in rows:
-            table.add_row(*(rich.markup.escape(str(cell)) for cell in row))
+            table.add_row(*(rich.markup.escape(shown(str(cell))) for cell in row))
         self._out.print(table)
 
 

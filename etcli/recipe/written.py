@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from etcli.common.errors import Problem, RecipeError
+from etcli.common.text import shown
 from etcli.recipe.loaded import Location
 
 
@@ -80,5 +81,5 @@ def merge(below: Written, above: Written) -> Written:
 
 def shorten(text: str, limit: int = 80) -> str:
     """`text` on one line, printable and at most `limit` characters long, for messages."""
-    line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[: limit + 1])
+    line = shown(text[: limit + 1], keep="")
     return line if len(line) <= limit else line[: limit - 3] + "..."

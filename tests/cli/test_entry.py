@@ -235,6 +235,7 @@ def test_a_verb_of_several_alone_shows_its_help(verb):
         ("etcli.yaml exists", "etcli.yaml", None, "error: etcli.yaml exists\n"),
         ("cannot read /a/b: no", "/a/b", None, "error: cannot read /a/b: no\n"),
         ("cannot read /a/b/c: no", "/a/b", None, "error: /a/b: cannot read /a/b/c: no\n"),
+        ("\x1b[2Jx is missing", "file", None, "error: file: \\x1b[2Jx is missing\n"),
         ("the file is damaged", "file", None, "error: file: the file is damaged\n"),
         ("x.yaml is not valid", "x.yaml", 3, "error: x.yaml:3: x.yaml is not valid\n"),
     ],

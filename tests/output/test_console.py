@@ -46,6 +46,21 @@ def test_a_model_cannot_drive_the_terminal(capsys, text, shown):
     assert capsys.readouterr().out == shown
 
 
+def test_names_out_of_files_cannot_drive_the_terminal(capsys):
+    console = Console(verbosity=1)
+    console.print("\x1b[2Jprint")
+    console.note("\x1b[2Jnote")
+    console.detail("\x1b[2Jdetail")
+    console.warn("\x1b[2Jwarn", code="x.y")
+    console.table("\x1b[2Jtitle", ["name"], [["\x1b[2Jcell"]])
+    with console.step("\x1b[2Jstep"):
+        pass
+    said = "".join(capsys.readouterr())
+    assert "\x1b[2J" not in said
+    for word in ("print", "note", "detail", "warn", "title", "cell", "step"):
+        assert f"\\x1b[2J{word}" in said
+
+
 def test_table_cells_are_not_markup(capsys):
     Console().table("Files", ["name", "size"], [["[red]x[/red]", "12"]])
     assert "[red]x[/red]" in capsys.readouterr().out
