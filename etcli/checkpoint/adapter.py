@@ -22,6 +22,7 @@ from etcli.checkpoint.stored import READABLE, StoredTensor, read_stored
 from etcli.common.errors import CheckpointError, Problem, Problems
 from etcli.common.hashing import value_sha256
 from etcli.manifests.model import ModelConfig
+from etcli.output.units import counted
 
 if TYPE_CHECKING:
     import torch
@@ -120,7 +121,7 @@ def _changes(
         setattr(change, kind, tensor)
     if strange:
         shown = ", ".join(name[:100] for name in strange[:_NAMED]) + (", ..." if strange[_NAMED:] else "")
-        text = f"{len(strange)} of its tensors change nothing that the network has: {shown}"
+        text = f"the network has nothing that {counted(len(strange), 'tensor')} could change: {shown}"
         problems.add(
             _problem(
                 folder, text, "tensor", hint="The adapter is for another network, or of a kind that is not supported."
@@ -196,7 +197,7 @@ class AdaptedCheckpoint:
         self.path, self.format, self.config = base.path, base.format, base.config
         self.tensors: Mapping[str, TensorInfo] = base.tensors
         self.unused = base.unused
-        self.remarks = (*base.remarks, f"the LoRA adapter {folder.name} changes {len(changes)} tensors")
+        self.remarks = (*base.remarks, f"the LoRA adapter {folder.name} changes {counted(len(changes), 'tensor')}")
         self._hashes = TensorHashes(folder / WEIGHTS)
 
     def read(self, name: str) -> torch.Tensor:

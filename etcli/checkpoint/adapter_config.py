@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from etcli.checkpoint.numbers import finite, told
 from etcli.common.errors import CheckpointError, EtcliError, Problems
 from etcli.common.jsonfile import read_object
 
@@ -118,14 +119,14 @@ class _Reader:
     def count(self, key: str, value: Any) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
-        self.wrong(f"{key} is {'missing' if value is None else repr(value)}, not a positive whole number")
+        self.wrong(f"{key} is {told(value)}, not a positive whole number")
         return 1
 
     def number(self, key: str, value: Any) -> float:
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-            return float(value)
-        self.wrong(f"{key} is {'missing' if value is None else repr(value)}, not a number")
-        return 1.0
+        number = finite(value)
+        if number is None:
+            self.wrong(f"{key} is {told(value)}, not a number")
+        return 1.0 if number is None else number
 
     def refuse(self, what: str, *, hint: str | None = None) -> None:
         self.problems.add(

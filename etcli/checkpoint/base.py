@@ -26,18 +26,6 @@ class TensorInfo:
     nbytes: int
 
 
-class RowsOfWhole:
-    """`read_rows` for formats that can only read a tensor as a whole."""
-
-    def read(self, name: str) -> torch.Tensor:
-        """See `Checkpoint.read`."""
-        raise NotImplementedError
-
-    def read_rows(self, name: str, start: int, stop: int) -> torch.Tensor:
-        """See `Checkpoint.read_rows`; takes the memory of the whole tensor."""
-        return self.read(name)[start:stop].clone()
-
-
 class Checkpoint(Protocol):
     """An opened checkpoint. Opening reads headers alone; it has been checked against its own configuration."""
 
@@ -85,5 +73,5 @@ class Checkpoint(Protocol):
 
         Raises:
             CheckpointError: the bytes cannot be read, or they contradict the configuration: a head of its own that differs from the
-                embedding it is said to be tied to (`checkpoint.tied_head`).
+                embedding it is said to be tied to (`checkpoint.tied_head`), a norm that differs between shards (`checkpoint.shard_mismatch`).
         """

@@ -34,7 +34,7 @@ class Dialect:
             return None
         if not self.inner:
             return name
-        match = re.fullmatch(r"layers\.(\d+)\.(.+)\.(weight|scale|bias)", name)
+        match = re.fullmatch(r"layers\.(0|[1-9][0-9]{0,8})\.(.+)\.(weight|scale|bias)", name)
         if match is None:
             return self.outer.get(name, f"model.{name}" if name.startswith("layers.") else None)
         known = self.inner.get(match[2])

@@ -9,7 +9,7 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +28,11 @@ from etcli.checkpoint.layout import (
     stored_tensor,
     unused_problem,
 )
+from etcli.checkpoint.rope import rotate_half_rows, unscaled_remark
 from etcli.common.errors import CheckpointError, Problem, Problems
 from etcli.common.gguf_file import MAGIC, GgufHeader, GgufTensor
 from etcli.manifests.model import ModelConfig
+from etcli.output.units import counted
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +54,7 @@ _LAYER_NAMES = {
     "ffn_down": "mlp.down_proj",
 }
 _OUTER_NAMES = {"token_embd": EMBEDDING, "output_norm": NORM, "output": HEAD}
-_LAYER = re.compile(r"blk\.(\d+)\.([a-z_]+)\.(weight|bias)")
+_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,8})\.([a-z_]+)\.(weight|bias)")
 _OUTER = re.compile(r"(token_embd|output_norm|output)\.(weight|bias)")
 _PAIRED = re.compile(r"self_attn\.([qk])_proj\.")
 _BLOCK_VALUES = 1 << 22
@@ -99,7 +101,7 @@ def _unknown_problem(extra: list[str], path: Path) -> Problem | None:
         return None
     kinds = list(dict.fromkeys(re.sub(r"^blk\.\d+\.", "blk.*.", name) for name in unknown))
     return CheckpointError.problem(
-        f"{len(unknown)} tensors of {path.name} belong to no network that etcli knows: "
+        f"{path.name} holds {counted(len(unknown), 'tensor')} of no network that etcli knows: "
         f"{', '.join(kinds[:_NAMED])}{', ...' if kinds[_NAMED:] else ''}",
         code="checkpoint.tensor_unknown",
         hint="The file is of a relative of Llama that computes otherwise; leaving these out would change its answers.",
@@ -113,7 +115,7 @@ def _dtype_problems(tensors: Iterable[GgufTensor]) -> Iterator[Problem]:
         if not _readable(tensor.type):
             kinds.setdefault((tensor.file, tensor.type.name), []).append(tensor.name)
     for (file, kind), named in sorted(kinds.items()):
-        more = f" and {len(named) - 1} more tensors" if named[1:] else ""
+        more = f" and {counted(len(named) - 1, 'more tensor')}" if named[1:] else ""
         yield CheckpointError.problem(
             f"{file.name} holds {named[0]}{more} in the type {kind}, which the gguf package cannot dequantise",
             code="checkpoint.dtype",
@@ -141,7 +143,6 @@ class GgufCheckpoint:
     """An opened GGUF file, or the parts of one; implements `checkpoint.base.Checkpoint`."""
 
     format = NAME
-    remarks: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -153,6 +154,7 @@ class GgufCheckpoint:
     ) -> None:
         self.path = path
         self.config = config
+        self.remarks = tuple(filter(None, [unscaled_remark(config)]))
         self._paired = GGUF_FAMILIES[header.metadata["general.architecture"]].paired
         self._stored = {name: names[name] for name in expected_shapes(config) if name in names}
         self.tensors: Mapping[str, TensorInfo] = {name: _info(tensor) for name, tensor in self._stored.items()}
@@ -216,16 +218,6 @@ class GgufCheckpoint:
                 hint="The file changed since it was opened, or is on storage that fails. Fetch it again.",
                 file=tensor.file,
             ) from None
-
-
-def rotate_half_rows(values: npt.NDArray[Any], heads: int) -> npt.NDArray[Any]:
-    """Rows of a query or key projection (or its bias, or their numbers) from Meta's interleaved pairs `(h, i, j)` to rotate-half order `(h, j, i)`.
-
-    Args:
-        values: `[heads * head_dim, ...]`.
-    """
-    rows, *rest = values.shape
-    return values.reshape(heads, rows // heads // 2, 2, *rest).swapaxes(1, 2).reshape(values.shape)
 
 
 def _dequantize(stored: npt.NDArray[np.uint8], kind: GGMLQuantizationType) -> npt.NDArray[np.float32]:

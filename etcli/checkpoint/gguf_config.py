@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +11,7 @@ import pydantic
 
 from etcli.checkpoint.families import GGUF_FAMILIES, Family
 from etcli.checkpoint.layout import HEAD
+from etcli.checkpoint.numbers import positive, told
 from etcli.checkpoint.rope import llama3_divisors
 from etcli.common.errors import CheckpointError, Problems
 from etcli.common.gguf_file import GgufHeader, GgufTensor
@@ -141,7 +141,7 @@ class _Keys:
         if isinstance(value, list):
             self.refuse(f"{key} that differs from layer to layer")
         elif value is not None:
-            self.wrong(f"{self.prefix}.{key} is {value!r}, not a positive whole number")
+            self.wrong(f"{self.prefix}.{key} is {told(value)}, not a positive whole number")
         elif key not in ("attention.key_length", "vocab_size", "attention.head_count_kv"):
             self.wrong(f"{self.prefix}.{key} is missing")
         elif key == "vocab_size":
@@ -152,10 +152,10 @@ class _Keys:
         value = self.get(key)
         if value is None and default is not None:
             return default
-        if isinstance(value, (int, float)) and math.isfinite(value) and value > 0:
-            return float(value)
-        self.wrong(f"{self.prefix}.{key} is {'missing' if value is None else repr(value)}")
-        return 1.0
+        number = positive(value)
+        if number is None:
+            self.wrong(f"{self.prefix}.{key} is {told(value)}")
+        return 1.0 if number is None else number
 
     def refuse(self, what: str) -> None:
         self.problems.add(
@@ -201,7 +201,8 @@ def _rope(keys: _Keys, head_dim: int) -> RopeConfig | None:
     # 1, 4 and 8192 beside the factor, which is the largest divisor; whether these made the file's divisors is then checked.
     original = keys.positive("rope.scaling.original_context_length", 8192)
     rope = RopeConfig(theta=theta, kind="llama3", factor=_shortest(max(divisors)), original_context=original)
-    expected = llama3_divisors(rope, head_dim) if head_dim == 2 * len(divisors) else []
+    sound = all(map(positive, divisors)) and head_dim == 2 * len(divisors)
+    expected = llama3_divisors(rope, head_dim) if sound else []
     same = len(expected) == len(divisors) and np.allclose(expected, divisors, rtol=1e-4, atol=0)
     if same and (kind == "llama3" or factor == 1.0):
         return rope

@@ -9,6 +9,7 @@ from etcli.checkpoint.foreign import lfs_pointer
 from etcli.common.errors import CheckpointError, EtcliError, Problem, Problems
 from etcli.common.gguf_file import GgufHeader, GgufTensor, read_gguf_header
 from etcli.common.gguf_parts import gguf_parts
+from etcli.output.units import counted
 
 _NAMED = 4
 
@@ -38,7 +39,9 @@ def read_whole(path: Path, problems: Problems) -> GgufHeader | None:
     promised = first.metadata.get("split.tensors.count", len(tensors))
     if promised != len(tensors):
         problems.add(
-            _problem(path, f"the parts of {path.name} hold {len(tensors)} tensors, they should hold {promised}")
+            _problem(
+                path, f"the parts of {path.name} hold {counted(len(tensors), 'tensor')}, they should hold {promised}"
+            )
         )
     return replace(first, tensors=tensors)
 
@@ -63,7 +66,7 @@ def _others(path: Path, first: GgufHeader, count: int, problems: Problems) -> li
         shown = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
         problems.add(
             CheckpointError.problem(
-                f"{len(missing)} of {count} parts are missing: {shown}",
+                f"the model lacks {len(missing)} of its {count} parts: {shown}",
                 code="checkpoint.shard_missing",
                 hint=f"Fetch the missing files into {path.parent}.",
                 file=path,

@@ -12,6 +12,7 @@ from etcli.checkpoint.stored import StoredTensor
 from etcli.common.errors import CheckpointError, EtcliError, Problem, Problems
 from etcli.common.files import check_relative
 from etcli.common.jsonfile import read_object
+from etcli.output.units import counted
 
 _SHOWN = 4
 
@@ -113,7 +114,7 @@ def _indexed(
     held = {file: header or {} for file, header in headers.items()}
     lost = sorted(name for name, file in places.items() if name not in held[file])
     if lost:
-        text = f"{len(lost)} tensors are not in the shard that {files.index} names: {_list(lost)}"
+        text = f"{files.index} names shards that lack {counted(len(lost), 'tensor')}: {_list(lost)}"
         problems.add(_index_problem(folder, files, text))
         return None
     stale = [name for name in shards if name not in held]
@@ -159,7 +160,7 @@ def _unindexed(
     if twice:
         problems.add(
             CheckpointError.problem(
-                f"{len(twice)} tensors are in several shards: {_list(twice)}",
+                f"more than one shard holds {counted(len(twice), 'tensor')}: {_list(twice)}",
                 code="checkpoint.duplicate_tensor",
                 hint="Fetch the index that belongs to the shards; without it, it cannot be told which one is meant.",
                 file=folder,
@@ -167,14 +168,14 @@ def _unindexed(
         )
         return None
     remarks.append(
-        f"{folder.name} has {len(shards)} shards without an index; by their names, and together, they are whole"
+        f"{folder.name} has {counted(len(shards), 'shard')} without an index; by name, and together, nothing is missing"
     )
     return everything
 
 
 def _missing(place: Path, names: list[str], total: int, count: int | None = None) -> Problem:
     return CheckpointError.problem(
-        f"{count or len(names)} of {total} shards are missing: {_list(names)}",
+        f"the folder lacks {count or len(names)} of {counted(total, 'shard')}: {_list(names)}",
         code="checkpoint.shard_missing",
         hint="Fetch the missing files into the folder.",
         file=place,

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from etcli.checkpoint.families import BY_MODEL_TYPE, FAMILIES, Family
+from etcli.checkpoint.numbers import positive, told
 from etcli.checkpoint.rope import RopeError, rope_from_hf
 from etcli.common.errors import CheckpointError, Problems
 from etcli.manifests.model import RopeConfig
+from etcli.output.units import counted
 
 CONFIG = "config.json"
 CODE = "checkpoint.config"
 
+_FAR = 1 << 40  # no number of a network has as many digits
 _FULL = "full_attention"
 _SILU = ("silu", "swish")  # transformers' two names of one function
 
@@ -66,7 +68,10 @@ class Keys:
         Both names must agree: transformers goes by `model_type`, other programs by `architectures`.
         """
         named, kind = self.config.get("architectures"), self.config.get("model_type")
-        names = [str(name) for name in named] if isinstance(named, list) else []
+        if named is not None and not isinstance(named, list):
+            self.wrong(f"architectures is {told(named)}, not a list")
+            return None
+        names = [str(name) for name in named or ()]
         by_type = BY_MODEL_TYPE.get(kind) if isinstance(kind, str) else None
         family = FAMILIES.get(names[0]) if names else by_type
         if family is None or any(name != family.architecture for name in names):
@@ -87,6 +92,9 @@ class Keys:
         return family
 
     def _refuse_quantised(self) -> None:
+        if self.config.get("quantization"):
+            self._refuse_method("MLX")
+            return
         quantised = self.config.get("quantization_config") or self.config.get("compression_config")
         if not quantised:
             return
@@ -95,6 +103,9 @@ class Keys:
             # bitsandbytes wrote its switches before it wrote its name
             loads = [key for key in ("load_in_4bit", "load_in_8bit") if quantised.get(key)]
             method = "bitsandbytes" if loads else "an unnamed method"
+        self._refuse_method(str(method))
+
+    def _refuse_method(self, method: str) -> None:
         self.refuse(
             f"weights quantised by {method}",
             hint="Use the model's unquantised weights; export.precision quantises them.",
@@ -113,17 +124,17 @@ class Keys:
         if family.sliding is None or window is None:
             return None
         if isinstance(window, bool) or not isinstance(window, int) or window <= 0:
-            self.wrong(f"sliding_window is {window!r}, not a positive whole number")
+            self.wrong(f"sliding_window is {told(window)}, not a positive whole number")
             return None
         if family.sliding == "every":
             return window
         if self.flag("use_sliding_window") and kinds is None:
             first = self.config.get("max_window_layers", family.max_window_layers)
             if isinstance(first, bool) or not isinstance(first, int) or first < 0:
-                self.wrong(f"max_window_layers is {first!r}, not a whole number")
+                self.wrong(f"max_window_layers is {told(first)}, not a whole number")
             elif layers > first:
                 self.refuse(
-                    f"{layers - first} layers of sliding attention (use_sliding_window, max_window_layers {first})"
+                    f"{counted(layers - first, 'layer')} of sliding attention (use_sliding_window, max_window_layers {first})"
                 )
         return None
 
@@ -137,31 +148,32 @@ class Keys:
         value = self.config.get(key)
         if value is None:
             value = null if key in self.config and null is not None else default
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _FAR:
             return value
         written = self.config.get(key)
-        if (
-            key == "head_dim"
-            and written is None
-            and not (self.config.get("hidden_size") and self.config.get("num_attention_heads"))
-        ):
-            return 0  # what it would follow from is missing, and named
-        self.wrong(f"{key} is {'missing' if written is None else repr(written)}, not a positive whole number")
+        if key != "head_dim" or written is not None:
+            self.wrong(f"{key} is {told(written)}, not a positive whole number")
+            return 0
+        hidden, heads = self.config.get("hidden_size"), self.config.get("num_attention_heads")
+        if hidden and heads:  # else what it would follow from is missing, and named
+            self.wrong(
+                f"hidden_size {told(hidden)} is no multiple of num_attention_heads {told(heads)}, and there is no head_dim"
+            )
         return 0
 
     def number(self, key: str, default: float) -> float:
         """A positive number; the default, with the problem noted, where there is none."""
         value = self.config.get(key, default)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0:
-            return float(value)
-        self.wrong(f"{key} is {value!r}, not a positive number")
-        return default
+        number = positive(value)
+        if number is None:
+            self.wrong(f"{key} is {told(value)}, not a positive number")
+        return default if number is None else number
 
     def flag(self, key: str) -> bool:
         """True or false; null and absent are false."""
         value = self.config.get(key)
         if value is not None and not isinstance(value, bool):
-            self.wrong(f"{key} is {value!r}, neither true nor false")
+            self.wrong(f"{key} is {told(value)}, neither true nor false")
         return value is True
 
     def rope(self, family: Family) -> RopeConfig | None:

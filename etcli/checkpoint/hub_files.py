@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from etcli.checkpoint import meta
 from etcli.common.errors import CheckpointError, EtcliError
 from etcli.common.gguf_parts import gguf_parts
 from etcli.common.jsonfile import read_object
@@ -32,22 +33,27 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tekken.json")
 _FORMS = (
     re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json"),
     re.compile(r"pytorch_model(-\d{5}-of-\d{5})?\.bin|pytorch_model\.bin\.index\.json"),
-    re.compile(r"consolidated\.\d\d\.pth|params\.json"),
+    re.compile(r"consolidated(\.\d\d)?\.safetensors|params\.json"),
+    re.compile(r"consolidated(\.\d\d)?\.pth|params\.json"),
 )
+_ORIGINAL = "original"
+"""Where Meta keeps its own form beside Hugging Face's; in some repositories it is all there is."""
+
 _INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _NAMED = 4
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The files to fetch, and which of them is the checkpoint: None for their folder as a whole."""
+    """The files to fetch, and what is the checkpoint: one of them (`alone`), or else the folder that they are in."""
 
     files: tuple[str, ...]
     alone: str | None = None
+    folder: str = "."
 
     def checkpoint(self, snapshot: Path) -> Path:
-        """What `model.source` comes to, given the folder that the files are in."""
-        return snapshot if self.alone is None else snapshot / self.alone
+        """What `model.source` comes to, given the repository's folder."""
+        return snapshot / (self.folder if self.alone is None else self.alone)
 
 
 def choose(source: str, names: Iterable[str]) -> Choice:
@@ -57,11 +63,13 @@ def choose(source: str, names: Iterable[str]) -> Choice:
         CheckpointError: `hub.files`, there is none, or there are several GGUF models to choose from.
     """
     names = sorted(names)
-    beside = [name for name in names if name in _BESIDE]
-    for form in _FORMS:
-        weights = [name for name in names if form.fullmatch(name)]
-        if any(not name.endswith(".json") for name in weights):
-            return Choice((*beside, *weights))
+    for folder in (".", _ORIGINAL):
+        inside = {Path(name).name: name for name in names if Path(name).parent == Path(folder)}
+        beside = [name for short, name in inside.items() if short in _BESIDE]
+        for form in _FORMS:
+            weights = [name for short, name in inside.items() if form.fullmatch(short)]
+            if any(not name.endswith(".json") for name in weights):
+                return Choice((*beside, *weights), folder=folder)
     models = [name for name in names if name.endswith(".gguf") and gguf_parts(Path(name))[0] == Path(name)]
     if len(models) == 1:
         return Choice(tuple(path.as_posix() for path in gguf_parts(Path(models[0]))), models[0])
@@ -76,7 +84,7 @@ def choose(source: str, names: Iterable[str]) -> Choice:
     raise CheckpointError(
         f"{source} holds no weights that etcli reads ({shown or 'it is empty'})",
         code="hub.files",
-        hint="Name a repository with model*.safetensors, pytorch_model*.bin, consolidated.*.pth or a GGUF file.",
+        hint="Name a repository with model*.safetensors, pytorch_model*.bin, consolidated.*.pth (there or in original/) or a GGUF file.",
     )
 
 
@@ -90,12 +98,15 @@ def complete(snapshot: Path) -> Path | None:
     checkpoint = choice.checkpoint(snapshot)
     if choice.alone is not None:
         return checkpoint if all((snapshot / name).is_file() for name in choice.files) else None
-    described = "config.json" in names or "params.json" in names
-    whole = described and any(name in names for name in _TOKENIZERS) and not _absent_shards(snapshot, choice.files)
-    return checkpoint if whole else None
+    described = any((checkpoint / name).is_file() for name in ("config.json", "params.json"))
+    tokenizer = any((checkpoint / name).is_file() for name in _TOKENIZERS)
+    return checkpoint if described and tokenizer and not _absent_shards(snapshot, checkpoint, choice.files) else None
 
 
-def _absent_shards(snapshot: Path, weights: Iterable[str]) -> bool:
+def _absent_shards(snapshot: Path, checkpoint: Path, weights: Iterable[str]) -> bool:
+    if any(meta.SHARD.fullmatch(Path(name).name) for name in weights):
+        # only the shapes in the first shard tell how many there are
+        return any(problem.code == "checkpoint.shard_missing" for problem in meta.examine(checkpoint)[1])
     wanted: set[str] = set()
     for name in weights:
         match = re.fullmatch(r"(.+)-\d{5}-of-(\d{5})(\.\w+)", name)

@@ -10,18 +10,21 @@ from typing import TypeVar
 from etcli.checkpoint.base import TensorInfo
 from etcli.common.errors import CheckpointError, Problem
 from etcli.manifests.model import ModelConfig
+from etcli.output.units import counted
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
 NORM = "model.norm.weight"
 _NAMED = 4
-_OF_THE_NETWORK = re.compile(r"model\.layers\.\d+\.|model\.norm\.|model\.embed_tokens\.|lm_head\.")
+_LAYER = re.compile(r"model\.layers\.([0-9]{1,9})\.")
+_OF_THE_NETWORK = re.compile(r"model\.layers\.|model\.norm\.|model\.embed_tokens\.|lm_head\.")
 _QUANTISED = (
     (r"\.codebooks$", "AQLM"),
     (r"\.g_idx$", "GPTQ"),
     (r"\.(qweight|qzeros)$", "GPTQ or AWQ"),
     (r"\.(SCB|weight_format|weight\.(absmax|quant_map|nested_absmax|quant_state\..*))$", "bitsandbytes"),
     (r"\.weight_packed$", "compressed-tensors"),
+    (r"\.(scales|biases)$", "MLX"),
     (r"\.(weight_scale|weight_scale_inv|input_scale|k_scale|v_scale)$", "FP8 or a relative"),
     (r"\.lora_[AB]\.", "nothing yet: a LoRA adapter that was not merged"),
 )
@@ -105,10 +108,10 @@ def unused_problem(config: ModelConfig, extra: list[str], path: Path) -> Problem
     network = [name for name in extra if _OF_THE_NETWORK.match(name)]
     if not network:
         return None
-    layers = 1 + max((int(name.split(".")[2]) for name in network if name.startswith("model.layers.")), default=-1)
+    layers = 1 + max((int(match[1]) for match in map(_LAYER.match, network) if match), default=-1)
     hint = "The configuration describes another network than these weights; use the one that came with them."
     if layers > config.num_layers:
-        hint = f"The weights have {layers} layers, the configuration says {config.num_layers} (num_hidden_layers)."
+        hint = f"The weights have {counted(layers, 'layer')}, the configuration says {config.num_layers} (num_hidden_layers)."
     elif method := quantised_by(network):
         hint = f"These are the parts of weights quantised by {method}, which is not supported; use the model's unquantised weights."
     elif any(name.endswith(("q_norm.weight", "k_norm.weight")) for name in network):
@@ -120,7 +123,7 @@ def unused_problem(config: ModelConfig, extra: list[str], path: Path) -> Problem
     kinds = _by_pattern(network)
     shown = ", ".join(list(kinds)[:_NAMED]) + (", ..." if len(kinds) > _NAMED else "")
     return CheckpointError.problem(
-        f"{len(network)} tensors of the network have no place in it: {shown}",
+        f"the configured network has no place for {counted(len(network), 'tensor')} of the weights: {shown}",
         code="checkpoint.tensor_unknown",
         hint=hint,
         file=path,
@@ -178,7 +181,7 @@ def _shape_hint(config: ModelConfig, pattern: str, found: tuple[int, ...]) -> st
     kind = pattern.rsplit(".", 2)[-2]
     heads, rest = divmod(found[0], config.head_dim) if found else (0, 1)
     if kind in ("k_proj", "v_proj") and heads and not rest and config.num_heads % heads == 0:
-        return f"These weights have {heads} KV heads; the configuration should say num_key_value_heads: {heads}."
+        return f"These weights have {counted(heads, 'KV head')}; the configuration should say num_key_value_heads: {heads}."
     if kind in ("q_proj", "o_proj") and len(found) == 2:
         columns = found[0] if kind == "q_proj" else found[1]
         heads, rest = divmod(columns, config.head_dim)
@@ -186,7 +189,7 @@ def _shape_hint(config: ModelConfig, pattern: str, found: tuple[int, ...]) -> st
         fitting = [f"num_attention_heads: {heads}"] if heads and not rest else []
         fitting += [f"head_dim: {size}"] if size and not uneven and size % 2 == 0 else []
         if fitting:
-            return f"These weights have {columns} query columns; the configuration should say {' or '.join(fitting)}."
+            return f"These weights have {counted(columns, 'query column')}; the configuration should say {' or '.join(fitting)}."
     if kind in ("q_norm", "k_norm") and len(found) == 1 and found[0] % 2 == 0:
         return f"These weights have heads of {found[0]}; the configuration should say head_dim: {found[0]}."
     if kind in ("embed_tokens", "lm_head") and len(found) == 2:

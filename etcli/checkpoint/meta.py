@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from etcli.checkpoint.hf_config import CONFIG, read_config
 from etcli.checkpoint.meta_config import CODE, HF_WORDS, PARAMS, read_params
@@ -14,6 +15,7 @@ from etcli.checkpoint.stored import StoredTensor
 from etcli.checkpoint.weights import Weights, WeightsCheckpoint, examine_weights
 from etcli.common.errors import CheckpointError, EtcliError, Problem, Problems
 from etcli.common.jsonfile import read_object
+from etcli.output.units import counted
 
 NAME = "meta"
 SHARD = re.compile(r"consolidated\.(\d{2})\.(pth|pt|safetensors)")
@@ -31,7 +33,7 @@ def examine(path: Path) -> tuple[WeightsCheckpoint | None, list[Problem]]:
     files = _files(path, problems)
     parts = [problems.attempt(functools.partial(read_header, file, remarks)) for file in files]
     if not problems:
-        problems.add(_count_problem(path, files, parts[0] or {}))
+        problems.add(_count_problem(path, files, parts[0] or {}) or _shared_heads_problem(path, files))
     hugging = (path / CONFIG).is_file() and not (path / PARAMS).is_file()
     if problems:
         _ = read_config(path, problems) if hugging else read_params(path, {}, problems, [])
@@ -88,7 +90,7 @@ def _count_problem(path: Path, files: Sequence[Path], part: Mapping[str, StoredT
     beyond = range(len(files), min(total, len(files) + 4))
     absent = f", expected also {', '.join(f'consolidated.{number:02d}.pth' for number in beyond)}" if beyond else ""
     return CheckpointError.problem(
-        f"there are {len(files)} of {total} shards: found {found}{absent}",
+        f"the folder holds {len(files)} of {counted(total, 'shard')}: found {found}{absent}",
         code="checkpoint.shard_missing" if beyond else "checkpoint.ambiguous",
         hint="Fetch the missing files into the folder."
         if beyond
@@ -97,11 +99,28 @@ def _count_problem(path: Path, files: Sequence[Path], part: Mapping[str, StoredT
     )
 
 
+def _shared_heads_problem(path: Path, files: Sequence[Path]) -> Problem | None:
+    """The problem of more shards than KV heads: several shards then hold the same ones, as those of Llama 3.1 405B in 16 parts do."""
+    heads = _told(path).get("n_kv_heads")
+    if type(heads) is not int or not 0 < heads < len(files):
+        return None
+    return CheckpointError.problem(
+        f"{len(files)} shards share {counted(heads, 'KV head')} (n_kv_heads), so that several hold the same keys and values, which is not supported",
+        code="checkpoint.unsupported",
+        hint=f"Use the model's Hugging Face folder, or its form of at most {counted(heads, 'shard')}.",
+        file=path / PARAMS,
+    )
+
+
 def _query_rows(path: Path) -> int | None:
     """Rows of a whole query projection where `params.json` gives heads a size of their own; else they are as many as its columns."""
-    try:
-        values = read_object(path / PARAMS, code=CODE)
-    except (EtcliError, OSError):
-        return None  # which is reported when the configuration is read
-    heads, size = values.get("n_heads"), values.get("head_dim")
+    heads, size = (_told(path).get(key) for key in ("n_heads", "head_dim"))
     return heads * size if type(heads) is int and type(size) is int else None
+
+
+def _told(path: Path) -> dict[str, Any]:
+    """What `params.json` says; nothing where it cannot be read, which is reported when the configuration is."""
+    try:
+        return read_object(path / PARAMS, code=CODE)
+    except (EtcliError, OSError):
+        return {}

@@ -6,7 +6,6 @@ by how much rope is scaled) is what Meta published for these very sizes, each ti
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ import pydantic
 
 from etcli.checkpoint.base import TensorInfo
 from etcli.checkpoint.layout import EMBEDDING, HEAD
+from etcli.checkpoint.numbers import positive, told
 from etcli.common.errors import CheckpointError, EtcliError, Problems
 from etcli.common.jsonfile import read_object
 from etcli.manifests.model import ModelConfig, RopeConfig
@@ -73,6 +73,10 @@ _REFUSED = {
     "use_qk_norm": "normalised queries and keys of its own kind",
     "_sliding_window": "sliding windows that differ by layer",
 }
+
+_EXECUTORCH = ("use_hf_rope", "attention_qkv_bias", "qk_norm_before_rope", "partial_rotary_factor", "act_fn")
+"""Keys of ExecuTorch's own `params.json` files. Its converters give weights Meta's names and leave query and key rows in Hugging Face's order,
+whatever `use_hf_rope` says, so how they are to be read cannot be told."""
 
 _FACTORS = {(4096, 32): 8.0, (8192, 80): 8.0, (16384, 126): 8.0, (2048, 16): 32.0, (3072, 28): 32.0}
 """Factor of llama3 scaling by (dim, n_layers): Llama 3.1 and 3.3 by 8, Llama 3.2 1B and 3B by 32, as in their published `config.json`."""
@@ -158,7 +162,7 @@ def _rows(tensors: Mapping[str, TensorInfo], name: str) -> int:
 
 def _layers(tensors: Mapping[str, TensorInfo]) -> int:
     """How many layers the weights have; whether `n_layers` is right is for the comparison with all tensors to say."""
-    numbers = [int(name.split(".")[2]) for name in tensors if re.match(r"model\.layers\.\d+\.", name)]
+    numbers = [int(name.split(".")[2]) for name in tensors if re.match(r"model\.layers\.[0-9]{1,9}\.", name)]
     return 1 + max(numbers, default=-1)
 
 
@@ -180,17 +184,10 @@ def _intermediate(params: _Params, dim: int, stored: int) -> int:
 
 
 def _rope(params: _Params, dim: int, layers: int, vocabulary: int, remarks: list[str]) -> RopeConfig | None:
-    theta = params.number("rope_theta", 0.0)
-    if not params.has("rope_theta"):
-        llama3 = vocabulary == _LLAMA3_VOCABULARY
-        theta = 500000.0 if llama3 else 10000.0
-        if llama3:
-            remarks.append(
-                f"{PARAMS} has no rope_theta; a vocabulary of {vocabulary} is Llama 3's, whose theta is 500000"
-            )
+    theta = params.number("rope_theta", 0.0) if params.has("rope_theta") else _unsaid_theta(params, vocabulary, remarks)
     scaled = params.values.get("use_scaled_rope", False)
     if not isinstance(scaled, bool):
-        params.wrong(f"use_scaled_rope is {scaled!r}, neither true nor false")
+        params.wrong(f"use_scaled_rope is {told(scaled)}, neither true nor false")
     if not scaled or theta <= 0:
         return RopeConfig(theta=theta) if theta > 0 else None
     factor = params.number(_SCALE_FACTOR, _FACTORS.get((dim, layers), 0.0))
@@ -209,6 +206,24 @@ def _rope(params: _Params, dim: int, layers: int, vocabulary: int, remarks: list
     return RopeConfig(
         theta=theta, kind="llama3", factor=factor, low_freq_factor=1.0, high_freq_factor=4.0, original_context=8192
     )
+
+
+def _unsaid_theta(params: _Params, vocabulary: int, remarks: list[str]) -> float:
+    """The base of the rotary embedding where the file does not say it; 0, with the problem noted, where that cannot be told."""
+    if params.has("hidden_dim") and not params.has("sliding_window"):
+        # Without a window mistral-inference takes 1000000 and converters 10000; with one, all take what Mistral 7B v0.1 was trained with.
+        params.wrong(
+            "rope_theta is missing, and programs that read Mistral's files do not agree on what it then is",
+            f'Add it to {PARAMS}: "rope_theta": 1000000 for Mistral 7B v0.2 and later; the config.json of the same model says it.',
+        )
+        return 0.0
+    theta, why = 10000.0, "Llama 1's and 2's"
+    if params.has("hidden_dim"):
+        why = "Mistral 7B v0.1's, whose attention slides"
+    elif vocabulary == _LLAMA3_VOCABULARY:
+        theta, why = 500000.0, f"Llama 3's, whose vocabulary is {vocabulary}"
+    remarks.append(f'{PARAMS} has no rope_theta; {theta:.0f} is {why} (otherwise add "rope_theta")')
+    return theta
 
 
 def _context(params: _Params, mistral: bool, rope: RopeConfig | None, remarks: list[str]) -> int:
@@ -246,7 +261,13 @@ class _Params:
         for key, what in _REFUSED.items():
             if self.values.get(key) not in (None, False, 0, -1, {}, []):
                 self._refuse(f"{what} ({key})")
-        known = {*_NUMBERS, *_ROPE, *_CONTEXT, *_NEUTRAL, *_REFUSED}
+        converted = [key for key in _EXECUTORCH if key in self.values]
+        if converted:
+            self._refuse(
+                f"weights that ExecuTorch's converter renamed ({', '.join(converted)})",
+                hint="Use the Hugging Face folder that they were converted from.",
+            )
+        known = {*_NUMBERS, *_ROPE, *_CONTEXT, *_NEUTRAL, *_REFUSED, *_EXECUTORCH}
         unknown = sorted(key for key in self.values if key not in known)
         if unknown:
             self._refuse(f"keys whose meaning is not known: {', '.join(key[:40] for key in unknown[:5])}")
@@ -257,21 +278,21 @@ class _Params:
             ("rope_scaling_factor", None),
         ):
             if self.values.get(key) not in (None, neutral):
-                self._refuse(f"{key} {self.values[key]!r}")
+                self._refuse(f"{key} {told(self.values[key])}")
 
     def whole(self, key: str, default: int | None = None) -> int:
         """A positive whole number (or the default itself); 0, with the problem noted, where there is none."""
         value = self.values.get(key)
         if value is None and default is not None:
             return default
-        if isinstance(value, str) and value.isascii() and value.isdigit():
-            value = int(value[:18])  # Mistral writes some of its numbers as text
+        if isinstance(value, str) and re.fullmatch("[0-9]{1,12}", value):
+            value = int(value)  # Mistral writes some of its numbers as text
         if isinstance(value, int) and not isinstance(value, bool) and (value > 0 or value == default):
             return value
         if key != "head_dim" or value is not None:
-            self.wrong(f"{key} is {'missing' if value is None else repr(value)}, not a positive whole number")
+            self.wrong(f"{key} is {told(value)}, not a positive whole number")
         elif self.values.get("dim") and self.values.get("n_heads"):
-            self.wrong(f"dim {self.values['dim']} is no multiple of n_heads {self.values['n_heads']}")
+            self.wrong(f"dim {told(self.values['dim'])} is no multiple of n_heads {told(self.values['n_heads'])}")
         return 0
 
     def number(self, key: str, default: float) -> float:
@@ -279,20 +300,21 @@ class _Params:
         value = self.values.get(key)
         if value is None:
             return default
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0:
-            return float(value)
-        self.wrong(f"{key} is {value!r}, not a positive number")
-        return default
+        number = positive(value)
+        if number is None:
+            self.wrong(f"{key} is {told(value)}, not a positive number")
+        return default if number is None else number
 
     def wrong(self, what: str, hint: str = f"Use the {PARAMS} that came with these weights.") -> None:
         self.problems.add(CheckpointError.problem(f"{PARAMS} is wrong: {what}", code=CODE, hint=hint, file=self.path))
 
-    def _refuse(self, what: str) -> None:
+    def _refuse(self, what: str, *, hint: str | None = None) -> None:
         self.problems.add(
             CheckpointError.problem(
                 f"{self.path.parent.name} has {what}, which is not supported",
                 code="checkpoint.unsupported",
-                hint=f"Supported are dense Llama and Mistral models. If a key changes nothing in the network, remove it from {PARAMS}.",
+                hint=hint
+                or f"Supported are dense Llama and Mistral models. If a key changes nothing in the network, remove it from {PARAMS}.",
                 file=self.path,
             )
         )

@@ -41,6 +41,9 @@ def examine(path: Path, adapter: Path | None = None) -> tuple[Checkpoint | None,
         adapter: folder of a LoRA adapter to merge into it.
     """
     try:
+        pipes = _pipes(path)
+        if pipes is not None:
+            return None, [pipes]
         found = next((kind.examine(path) for kind in FORMATS if kind.recognises(path)), None)
         if found is None:
             return None, [unknown_format(path)]
@@ -54,6 +57,20 @@ def examine(path: Path, adapter: Path | None = None) -> tuple[Checkpoint | None,
             file=path,
         )
         return None, [problem]
+
+
+def _pipes(path: Path) -> Problem | None:
+    """The problem of a folder with pipes or devices in it, which nobody publishes and opening which may never end."""
+    entries = path.iterdir() if path.is_dir() else ()
+    found = sorted(entry.name for entry in entries if entry.exists() and not (entry.is_file() or entry.is_dir()))
+    if not found:
+        return None
+    return CheckpointError.problem(
+        f"{path.name} holds what is neither a file nor a folder: {', '.join(found[:4])}",
+        code="checkpoint.unreadable",
+        hint="Remove it; a checkpoint is files alone.",
+        file=path,
+    )
 
 
 def open_checkpoint(path: Path, adapter: Path | None = None) -> Checkpoint:

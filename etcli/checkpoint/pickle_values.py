@@ -245,7 +245,12 @@ def _storage(identity: Any) -> Storage:
     return Storage(_of(str, key), dtype, numel, start)
 
 
-def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> PickledTensor:
+def _tensor(
+    storage: Any, offset: Any, size: Any, stride: Any, _grad: Any = False, _hooks: Any = None, flags: Any = None
+) -> PickledTensor:
+    if flags:
+        # a view that is to be negated or conjugated when it is read, which no weight is
+        raise PickleError(f"a tensor is of a kind that no weight is ({', '.join(map(str, _of(dict, flags)))[:80]})")
     (start,) = _numbers((offset,))
     shape, strides = _numbers(size), _numbers(stride)
     if len(shape) != len(strides):

@@ -1,4 +1,4 @@
-"""Rotary scaling as checkpoints spell it."""
+"""Rotary embedding as checkpoints have it: how they spell its scaling, and the order of rows that it asks for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from etcli.manifests.model import RopeConfig
+import numpy.typing as npt
+
+from etcli.checkpoint.numbers import positive, told
+from etcli.manifests.model import ModelConfig, RopeConfig
 
 _LLAMA3 = ("low_freq_factor", "high_freq_factor")
 _FULL = "full_attention"
@@ -53,7 +56,7 @@ def rope_from_hf(config: Mapping[str, Any], *, by_layer_kind: bool = False) -> R
 
 def _flat(key: str, value: Any, by_layer_kind: bool) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise RopeError(f"{key} is {value!r}, not a mapping")
+        raise RopeError(f"{key} is {told(value)}, not a mapping")
     nested = [kind for kind, inner in value.items() if isinstance(inner, dict)]
     if not nested:
         return dict(value)
@@ -72,7 +75,7 @@ def _one(config: Mapping[str, Any], scaling: dict[str, Any]) -> RopeConfig:
     kinds = {str(scaling[key]) for key in ("rope_type", "type") if scaling.get(key) is not None} or {"default"}
     unknown = sorted(kinds - {"default", "linear", "llama3"})
     if unknown:
-        raise RopeError(f"the rope scaling {unknown[0]!r}", unsupported=True)
+        raise RopeError(f"the rope scaling {told(unknown[0])}", unsupported=True)
     if len(kinds) > 1:
         raise RopeError(f"the rope scaling is {' and '.join(sorted(kinds))} at once (rope_type, type)")
     for key in _OTHER_KINDS:
@@ -80,6 +83,10 @@ def _one(config: Mapping[str, Any], scaling: dict[str, Any]) -> RopeConfig:
             raise RopeError(f"the rope parameter {key}", unsupported=True)
     theta = _theta(config, scaling)
     kind = kinds.pop()
+    scales = [key for key in ("factor", *_LLAMA3) if scaling.get(key) is not None]
+    if scales and not any(scaling.get(key) is not None for key in ("rope_type", "type")):
+        # transformers 5 takes this for no scaling at all, which no file that names a factor can mean.
+        raise RopeError(f"the rope scaling has {', '.join(scales)} but no rope_type to say what for")
     if kind == "default":
         return RopeConfig(theta=theta)
     if kind == "linear":
@@ -119,10 +126,22 @@ def _told(rope: RopeConfig) -> str:
 
 
 def _number(place: Mapping[str, Any], key: str) -> float:
-    value = place.get(key)
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0:
-        return float(value)
-    raise RopeError(f"{key} is {'missing' if value is None else repr(value)} in the rope configuration")
+    number = positive(place.get(key))
+    if number is None:
+        raise RopeError(f"{key} is {told(place.get(key))} in the rope configuration")
+    return number
+
+
+def unscaled_remark(config: ModelConfig) -> str | None:
+    """What to say of numbers that are Llama 3.1's or 3.2's but for the scaling: files that tools shipped, or converted before they knew it, lack it."""
+    if config.rope.kind != "default" or config.rope.theta != 500000 or config.vocab_size != 128256:
+        return None
+    if config.context_length < 131072:
+        return None  # Llama 3 itself has none
+    return (
+        f"a theta of 500000, {config.vocab_size} tokens and a context of {config.context_length} are Llama 3.1's and 3.2's, which scale their "
+        "rotary embedding; this checkpoint does not say so, and without it answers are wrong: take rope_scaling from the published config.json"
+    )
 
 
 def llama3_divisors(rope: RopeConfig, head_dim: int) -> list[float]:
@@ -142,3 +161,13 @@ def llama3_divisors(rope: RopeConfig, head_dim: int) -> list[float]:
             smooth = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
             divisors.append(1.0 / ((1.0 - smooth) / rope.factor + smooth))
     return divisors
+
+
+def rotate_half_rows(values: npt.NDArray[Any], heads: int) -> npt.NDArray[Any]:
+    """Rows of a query or key projection (or its bias, or their numbers) from Meta's interleaved pairs `(h, i, j)` to rotate-half order `(h, j, i)`.
+
+    Args:
+        values: `[heads * head_dim, ...]`.
+    """
+    rows, *rest = values.shape
+    return values.reshape(heads, rows // heads // 2, 2, *rest).swapaxes(1, 2).reshape(values.shape)

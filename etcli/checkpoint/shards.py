@@ -14,6 +14,7 @@ from etcli.checkpoint.base import TensorInfo
 from etcli.checkpoint.layout import EMBEDDING, HEAD, NORM
 from etcli.checkpoint.stored import StoredTensor
 from etcli.common.errors import CheckpointError, Problems
+from etcli.output.units import counted
 
 _COLUMNS = ("o_proj.weight", "down_proj.weight")
 _SHOWN = 3
@@ -21,10 +22,11 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Piece:
-    """A tensor of the network as one or more stored tensors, one after another along `axis`."""
+    """A tensor of the network as one or more stored tensors, one after another along `axis`; `copies` are the same in other shards."""
 
     parts: tuple[StoredTensor, ...]
     axis: int = 0
+    copies: tuple[StoredTensor, ...] = ()
 
     @property
     def dtype(self) -> str:
@@ -55,20 +57,22 @@ def merged(
         if len({(part.dtype, part.shape) for part in parts}) > 1:
             unlike.append(parts[0].name)
             continue
-        pieces[name] = Piece(tuple(parts[:1] if axis is None else parts), axis or 0)
+        pieces[name] = Piece((parts[0],), copies=tuple(parts[1:])) if axis is None else Piece(tuple(parts), axis)
     for names, what in (
-        (lost, "are not in each shard exactly once"),
-        (unlike, "differ in shape or type from shard to shard"),
+        (lost, "not every shard holds {} exactly once"),
+        (unlike, "the shards disagree on shape or type of {}"),
     ):
         if names:
             shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
             problems.add(
                 CheckpointError.problem(
-                    f"{len(names)} tensors {what}: {shown}"
+                    f"{what.format(counted(len(names), 'tensor'))}: {shown}"
                     if shards > 1
                     else f"tensors have the same name once prefixes are gone: {shown}",
                     code="checkpoint.shard_mismatch",
-                    hint="The shards are not of one checkpoint; fetch the folder again.",
+                    hint="The shards are not of one checkpoint; fetch the folder again."
+                    if shards > 1
+                    else "The file holds a network twice; save one state dict by itself.",
                     file=path,
                 )
             )
@@ -88,7 +92,7 @@ def _axis(name: str, named: Mapping[str, Sequence[StoredTensor]]) -> int | None:
 def _embedding_axis(named: Mapping[str, Sequence[StoredTensor]]) -> int | None:
     """Told by shapes: as wide as the final norm means cut along rows, unless it has all the rows that the head's parts have together."""
     embedding, norm, head = (named.get(name, ()) for name in (EMBEDDING, NORM, HEAD))
-    if not norm or embedding[0].shape[1] != norm[0].shape[0]:
+    if not norm or norm[0].shape != embedding[0].shape[1:]:
         return 1
     whole = head and len(head[0].shape) == 2 and embedding[0].shape[0] == sum(part.shape[0] for part in head)
     return None if whole else 0

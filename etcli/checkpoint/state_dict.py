@@ -55,7 +55,7 @@ def weights_kind(path: Path) -> str | None:
 def _state_dict(path: Path, value: Any) -> tuple[dict[str, PickledTensor], str]:
     """The tensors of the one mapping that speaks a dialect, and the outermost key that leads to it ("" for the value itself)."""
     level = [("", value)]
-    first: dict[str, PickledTensor] = {}
+    first: tuple[dict[str, PickledTensor], str] | None = None
     for _ in range(_DEPTH):
         holders = [(where, _tensors(inner)) for where, inner in level]
         speaking = [(where, tensors) for where, tensors in holders if tensors and dialect_of(tensors)]
@@ -64,7 +64,7 @@ def _state_dict(path: Path, value: Any) -> tuple[dict[str, PickledTensor], str]:
             raise _no_state_dict(path, f"several networks ({keys})", "Save the one that you mean by itself.")
         if speaking:
             return speaking[0][1], speaking[0][0]
-        first = first or next((tensors for where, tensors in holders if tensors and not where), {})
+        first = first or next(((tensors, where) for where, tensors in holders if tensors), None)
         level = [
             (where or str(key), inner)
             for where, outer in level
@@ -72,8 +72,8 @@ def _state_dict(path: Path, value: Any) -> tuple[dict[str, PickledTensor], str]:
             for key, inner in outer.items()
             if isinstance(inner, dict)
         ]
-    if first:
-        return first, ""
+    if first is not None:
+        return first  # of names that nobody knows, which are shown
     keys = ", ".join(map(str, list(value)[:_SHOWN])) if isinstance(value, dict) else type(value).__name__
     raise _no_state_dict(path, f"no state dict, but {keys or 'nothing'}", "Save model.state_dict().")
 

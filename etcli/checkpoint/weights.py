@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from etcli.checkpoint.base import TensorInfo
-from etcli.checkpoint.dialects import Dialect, dialect_of, foreign_names
-from etcli.checkpoint.gguf import rotate_half_rows
+from etcli.checkpoint.dialects import DIALECTS, META, Dialect, dialect_of, foreign_names
 from etcli.checkpoint.hashes import TensorHashes
 from etcli.checkpoint.layout import EMBEDDING, HEAD, expected_shapes, layout_problems, stored_tensor, unused_problem
+from etcli.checkpoint.rope import rotate_half_rows, unscaled_remark
 from etcli.checkpoint.shards import Piece, merged
 from etcli.checkpoint.stored import READABLE, StoredTensor, read_stored
 from etcli.common.errors import CheckpointError, Problem, Problems
@@ -64,12 +64,24 @@ def examine_weights(
             if known is not None:
                 named.setdefault(known, []).append(tensor)
     pieces = merged(path, named, len(weights.parts), problems)
+    other = next((kind for kind in DIALECTS if kind is not dialect and any(map(kind.sign.match, plain.values()))), None)
+    if other is not None:
+        problems.add(
+            CheckpointError.problem(
+                f"{path.name} holds tensors under {dialect.name} names and under {other.name}: two networks, or one twice",
+                code="checkpoint.ambiguous",
+                hint="Save the one that you mean by itself.",
+                file=path,
+            )
+        )
     infos = {name: piece.info for name, piece in pieces.items()}
     config = read_config(infos, problems, weights.remarks)
     if config is None:
         return None, problems.found
-    found = [*layout_problems(config, infos, path)]
     expected = expected_shapes(config)
+    # what could not be put together has been named, and is neither missing nor of another shape
+    broken = {name: TensorInfo(expected[name], "", 0) for name in named if name not in pieces and name in expected}
+    found = [*layout_problems(config, infos | broken, path)]
     spare = [HEAD] if config.tied_embeddings else []
     extra = unused_problem(config, [name for name in pieces if name not in expected and name not in spare], path)
     found += [extra] if extra else []
@@ -120,7 +132,12 @@ class WeightsCheckpoint:
         # Qwen's own code rotates as Hugging Face does, and so does torchtune for it.
         self._interleaved = dialect.interleaved and not config.architecture.startswith("Qwen")
         self._spare_head = self._head_beside_tied(pieces)
-        remarks = [*weights.remarks]
+        remarks = [*weights.remarks, *filter(None, [unscaled_remark(config)])]
+        if dialect is META and not weights.words:
+            remarks.append(
+                f"the tensors of {weights.path.name} have Meta's names, so query and key rows are taken to be in Meta's order; "
+                "converters that only rename (ExecuTorch's) leave them in Hugging Face's: then use the folder that they read"
+            )
         if self._spare_head is not None:
             own = self._spare_head.parts[0].name
             remarks.append(
@@ -128,7 +145,7 @@ class WeightsCheckpoint:
             )
         self.remarks = tuple(remarks)
         used = [*self._pieces.values(), *([self._spare_head] if self._spare_head else [])]
-        self._hashes = TensorHashes(*sorted({part.file for piece in used for part in piece.parts}))
+        self._hashes = TensorHashes(*sorted({part.file for piece in used for part in (*piece.parts, *piece.copies)}))
 
     def read(self, name: str) -> torch.Tensor:
         """See `Checkpoint.read`. Query and key rows come in rotate-half order."""
@@ -155,7 +172,16 @@ class WeightsCheckpoint:
 
     def sha256(self, name: str) -> str:
         """See `Checkpoint.sha256`."""
-        digest = self._stored_sha256(name, stored_tensor(self._pieces, name, self.path))
+        piece = stored_tensor(self._pieces, name, self.path)
+        digest = self._stored_sha256(name, piece)
+        for copy in piece.copies:
+            if self._stored_sha256(f"{name}#{copy.file.name}", Piece((copy,))) != digest:
+                raise CheckpointError(
+                    f"{copy.name} differs between {piece.parts[0].file.name} and {copy.file.name}, though every shard should have the same",
+                    code="checkpoint.shard_mismatch",
+                    hint="The shards are not of one checkpoint; fetch the folder again.",
+                    file=copy.file,
+                )
         if name == EMBEDDING and self._spare_head is not None and self._stored_sha256(HEAD, self._spare_head) != digest:
             raise CheckpointError(
                 f"{self._spare_head.parts[0].name} differs from the embedding, though the configuration ties the two",

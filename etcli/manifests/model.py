@@ -26,9 +26,9 @@ class RopeConfig(Part):
 class ModelConfig(Part):
     """A Llama-family network in Hugging Face terms.
 
-    `attention_bias` is that of the query, key and value projections, `attention_output_bias` that of the output projection; `qk_norm` says that
-    queries and keys are normalised over the head dim before rotary embedding. `sliding_window` is how many positions attention reaches over, None for all of them. `stop_ids` unites the end ids of every source in the
-    checkpoint, `bos_id` is None where the tokenizer adds none.
+    `attention_bias` is that of the query, key and value projections, `attention_output_bias` that of the output projection; `qk_norm` says
+    that queries and keys are normalised over the head dim before rotary embedding. `sliding_window` is how many positions attention reaches
+    over, None for all of them. `stop_ids` unites the end ids of every source in the checkpoint, `bos_id` is None where the tokenizer adds none.
     """
 
     architecture: str

@@ -21,6 +21,7 @@ _OPENERS: Mapping[str, Callable[[Path, Neighbours], Tokenizer]] = {
     "tiktoken": open_ranks,
     "sentencepiece": open_pieces,
 }
+_TEKKEN = "tekken.json"
 _AGAIN = "Fetch the real file: git lfs pull (in the clone), or download it again from its publisher."
 
 
@@ -63,6 +64,13 @@ def _open_folder(folder: Path) -> Tokenizer:
     hint = "Fetch it too, from where the weights are from."
     if (folder.parent / MODEL).is_file() and (folder / "params.json").is_file():
         hint = f"Meta's download puts it into the folder above: cp {folder.parent / MODEL} {folder}"
+    if (folder / _TEKKEN).is_file():
+        raise CheckpointError(
+            f"{folder.name} has its tokenizer in Mistral's own form alone ({_TEKKEN}), which is not supported",
+            code="tokenizer.unsupported",
+            hint=f"Put the {TOKENIZER} of the model's Hugging Face form beside it.",
+            file=folder / _TEKKEN,
+        )
     raise CheckpointError(
         f"{folder.name} has no {TOKENIZER} and no {MODEL}", code="tokenizer.missing", hint=hint, file=folder
     )

@@ -80,7 +80,7 @@ def test_logits_are_those_of_transformers(random_model: Callable[..., Path], nam
     assert_same_logits(folder, folder)
 
 
-@pytest.mark.parametrize("name", ["llama-2", "smollm2", "mistral", "qwen2", "qwen3", "qwen3-bias"])
+@pytest.mark.parametrize("name", ["llama-2", "llama-biases", "smollm2", "mistral", "qwen2", "qwen3", "qwen3-bias"])
 def test_logits_of_gguf_are_those_of_transformers(random_model: Callable[..., Path], tmp_path: Path, name: str) -> None:
     family, given = MODELS[name]
     folder = random_model(family, **given)

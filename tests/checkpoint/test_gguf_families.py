@@ -151,7 +151,7 @@ def test_parts_that_are_missing_or_cut_off_are_named(parts: list[Path]) -> None:
     parts[1].unlink()
     problem = only(parts[0])
     assert problem.code == "checkpoint.shard_missing"
-    assert f"1 of {len(parts)} parts are missing: {parts[1].name}" in problem.message
+    assert f"lacks 1 of its {len(parts)} parts: {parts[1].name}" in problem.message
 
 
 def test_a_part_that_is_cut_off(parts: list[Path]) -> None:

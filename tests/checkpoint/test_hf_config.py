@@ -13,7 +13,7 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from etcli.checkpoint.hf_config import read_config
-from etcli.checkpoint.rope import llama3_divisors
+from etcli.checkpoint.rope import llama3_divisors, unscaled_remark
 from etcli.common.errors import Problems
 from etcli.manifests.model import ModelConfig, RopeConfig
 
@@ -148,7 +148,16 @@ def test_other_scaling_is_refused_by_name(read: Read, kind: str) -> None:
         ({"rope_theta": True}, "rope_theta is True"),
         ({"hidden_size": None}, "hidden_size is missing"),
         ({"hidden_size": 4096.0}, "hidden_size is 4096.0"),
-        ({"hidden_size": 4100}, "head_dim is missing"),
+        ({"hidden_size": 4100}, "hidden_size 4100 is no multiple of num_attention_heads 32, and there is no head_dim"),
+        ({"hidden_size": 10**400}, "hidden_size is 1000"),
+        ({"rms_norm_eps": 10**400}, "rms_norm_eps is 1000"),
+        ({"rope_theta": 10**400}, "rope_theta is 1000"),
+        ({"rope_scaling": {"factor": 8.0}}, "has factor but no rope_type"),
+        (
+            {"rope_parameters": {"rope_theta": 1e4, "factor": 2.0, "low_freq_factor": 1.0}},
+            "has factor, low_freq_factor but no",
+        ),
+        ({"architectures": {"LlamaForCausalLM": 1}}, "architectures is {'LlamaForCausalLM': 1}, not a list"),
         ({"vocab_size": -1}, "vocab_size is -1"),
         ({"num_key_value_heads": 5}, "32 query heads cannot share 5 KV heads"),
         ({"head_dim": 63}, "odd"),
@@ -241,3 +250,14 @@ def test_a_flag_is_true_or_false(read: Read, key: str) -> None:
 def test_a_lying_number_of_layers_costs_nothing(read: Read) -> None:
     (problem,) = wrong(read(LLAMA2 | {"num_hidden_layers": 10**12}))
     assert "num_layers" in problem
+
+
+@pytest.mark.known_failure("rope-scaling-dropped")
+def test_llama_3_1_without_its_scaling_is_doubted(read: Read) -> None:
+    """The configuration that a tool ships for Llama 3.2 is the published one with rope_scaling deleted."""
+    llama3 = LLAMA2 | {"vocab_size": 128256, "rope_theta": 500000.0, "max_position_embeddings": 131072}
+    remark = unscaled_remark(right(read(llama3)))
+    assert remark is not None
+    assert "rope_scaling" in remark
+    for change in ({"rope_scaling": LLAMA3_ROPE}, {"max_position_embeddings": 8192}, {"rope_theta": 1e6}):
+        assert unscaled_remark(right(read(llama3 | change))) is None

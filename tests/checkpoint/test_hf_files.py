@@ -103,7 +103,7 @@ def test_missing_shards_are_named(folder: Path, state: State, files: FileSet, in
     (folder / shard_name(files, 2, 3)).unlink()
     problem = only(folder)
     assert problem.code == "checkpoint.shard_missing"
-    assert problem.message == f"1 of 3 shards are missing: {shard_name(files, 2, 3)}"
+    assert problem.message == f"the folder lacks 1 of 3 shards: {shard_name(files, 2, 3)}"
 
 
 @BOTH
@@ -138,7 +138,7 @@ def test_tensors_in_several_shards(folder: Path, state: State, files: FileSet, r
     (folder / files.index).unlink()
     problem = only(folder)
     assert problem.code == "checkpoint.duplicate_tensor"
-    assert f"{len(other)} tensors are in several shards" in problem.message
+    assert f"more than one shard holds {len(other)} tensors" in problem.message
 
 
 @BOTH

@@ -13,6 +13,8 @@ from pathlib import Path
 import local_hub
 import pytest
 from local_hub import COMMIT, Hub
+from tokenizer_kinds import rank_file
+from torch_writing import write_meta
 
 from etcli.checkpoint import hub_errors
 from etcli.checkpoint.checks import header_problems
@@ -206,6 +208,24 @@ def test_a_snapshot_is_outdated_when_a_blob_changes(hub: Hub, model: Path) -> No
     assert source_stamp(loaded, folder) != before
 
 
+def test_a_repository_of_metas_own_form_alone(hub: Hub, random_llama: Build, tmp_path: Path) -> None:
+    published = tmp_path / "published"
+    original = write_meta(random_llama(), published / "original", shards=2)
+    (original / "tokenizer.model").write_bytes(rank_file())
+    (published / "README.md").write_text("words")
+    hub.models[NAME] = published
+    loaded = recipe(f"hf:{NAME}@main")
+    folder = fetch(loaded, QUIET)
+    assert folder.name == "original"
+    assert open_checkpoint(folder).format == "meta"
+    assert peek(loaded) == folder
+    # what another program fetched only half of is fetched again, though no name tells how many shards there are
+    (folder / "consolidated.01.pth").unlink()
+    assert peek(loaded) is None
+    assert fetch(loaded, QUIET) == folder
+    assert header_problems(folder) == []
+
+
 def test_a_folder_has_no_sha256(hub: Hub, model: Path) -> None:
     problem = refused(recipe(f"hf:{NAME}@main", sha256="0" * 64))
     assert problem.code == "source.sha256"
@@ -219,6 +239,25 @@ def test_a_folder_has_no_sha256(hub: Hub, model: Path) -> None:
         (
             ("consolidated.00.pth", "params.json", "tokenizer.model"),
             ("tokenizer.model", "consolidated.00.pth", "params.json"),
+        ),
+        (
+            (
+                "README.md",
+                "config.json",
+                "original/consolidated.00.pth",
+                "original/params.json",
+                "original/tokenizer.model",
+            ),
+            ("original/tokenizer.model", "original/consolidated.00.pth", "original/params.json"),
+        ),
+        (
+            ("config.json", "model.safetensors", "original/consolidated.00.pth", "original/params.json"),
+            ("config.json", "model.safetensors"),
+        ),
+        (("consolidated.safetensors", "params.json", "x.bin"), ("consolidated.safetensors", "params.json")),
+        (
+            ("consolidated.00.pth", "consolidated.safetensors", "params.json"),
+            ("consolidated.safetensors", "params.json"),
         ),
         (("a-00001-of-00002.gguf", "a-00002-of-00002.gguf"), ("a-00001-of-00002.gguf", "a-00002-of-00002.gguf")),
         (("q/a.gguf", "README.md"), ("q/a.gguf",)),

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from etcli.checkpoint.checks import header_problems
 from etcli.checkpoint.meta_config import read_params
 from etcli.checkpoint.opening import open_checkpoint
-from etcli.common.errors import ExitCode, Problem, Problems
+from etcli.common.errors import CheckpointError, ExitCode, Problem, Problems
 from etcli.manifests.model import ModelConfig
 
 Build = Callable[..., Path]
@@ -121,6 +121,30 @@ def test_mistral_in_its_own_form(random_llama: Build, tmp_path: Path) -> None:
     assert (checkpoint.config.context_length, checkpoint.config.sliding_window) == (4096, 4096)
 
 
+def test_a_mistral_without_theta_is_guessed_only_where_all_agree(tmp_path: Path) -> None:
+    mistral = LLAMA_2 | {"hidden_dim": 14336, "head_dim": 128, "multiple_of": None}
+    config, remarks = read(tmp_path, mistral | {"sliding_window": 4096}, 32000, 14336)
+    assert config is not None
+    assert config.rope.theta == 10000
+    assert any("rope_theta" in remark for remark in remarks)
+    (tmp_path / "params.json").write_text(json.dumps(mistral))
+    problems = Problems()
+    assert read_params(tmp_path, {}, problems, []) is None
+    (problem,) = (problem for problem in problems.found if "rope_theta" in problem.message)
+    assert problem.code == "checkpoint.config"
+    assert '"rope_theta": 1000000' in str(problem.hint)
+
+
+def test_shards_that_share_kv_heads_are_refused(random_llama: Build, tmp_path: Path) -> None:
+    write_meta(random_llama(num_attention_heads=8, num_key_value_heads=4), tmp_path, shards=4)
+    path = tmp_path / "params.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"n_kv_heads": 2}))
+    problem = only(tmp_path)
+    assert problem.code == "checkpoint.unsupported"
+    assert "4 shards share 2 KV heads (n_kv_heads)" in problem.message
+    assert "at most 2 shards" in str(problem.hint)
+
+
 def test_a_network_without_a_head_is_tied(random_llama: Build, tmp_path: Path) -> None:
     folder = random_llama(tie_word_embeddings=True)
     checkpoint = open_checkpoint(write_meta(folder, tmp_path, shards=2))
@@ -136,6 +160,8 @@ def test_config_json_may_stand_in_for_params(random_llama: Build, tmp_path: Path
     assert "params.json" in only(tmp_path).message
     shutil.copy(folder / "config.json", tmp_path)
     assert_same_tensors(open_checkpoint(tmp_path), folder)
+    # whoever renamed the tensors may have left their rows where they were
+    assert any("taken to be in Meta's order" in remark for remark in open_checkpoint(tmp_path).remarks)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +189,10 @@ def test_a_last_shard_that_is_missing_shows_in_the_shapes(random_llama: Build, t
     shutil.move(tmp_path / "consolidated.01.pth", tmp_path / "other.pth")
     problem = only(tmp_path)
     assert problem.code == "checkpoint.shard_missing"
-    assert problem.message == "there are 1 of 2 shards: found consolidated.00.pth, expected also consolidated.01.pth"
+    assert (
+        problem.message
+        == "the folder holds 1 of 2 shards: found consolidated.00.pth, expected also consolidated.01.pth"
+    )
 
 
 def test_a_shard_too_many_is_found(random_llama: Build, tmp_path: Path) -> None:
@@ -184,6 +213,32 @@ def test_a_shard_of_another_model_is_found(random_llama: Build, tmp_path: Path) 
 
 
 @pytest.mark.known_failure("checkpoint-mixed-formats")
+def test_norms_that_differ_between_shards_are_found_by_their_hashes(random_llama: Build, tmp_path: Path) -> None:
+    write_meta(random_llama(), tmp_path, shards=2)
+    whole = open_checkpoint(tmp_path)
+    before = {name: whole.sha256(name) for name in whole.tensors}
+    path = tmp_path / "consolidated.01.pth"
+    part = torch.load(path)
+    part["layers.1.ffn_norm.weight"] = part["layers.1.ffn_norm.weight"] + 1
+    torch.save(part, path)
+    mixed = open_checkpoint(tmp_path)
+    with pytest.raises(CheckpointError, match=r"layers\.1\.ffn_norm\.weight differs") as caught:
+        mixed.sha256("model.layers.1.post_attention_layernorm.weight")
+    assert caught.value.problems[0].code == "checkpoint.shard_mismatch"
+    assert mixed.sha256("model.norm.weight") == before["model.norm.weight"]
+
+
+@pytest.mark.parametrize("name", ["norm.weight", "tok_embeddings.weight", "layers.0.attention.wq.weight"])
+@pytest.mark.parametrize("shape", [(), (5,), (0, 64)], ids=str)
+def test_tensors_of_no_matrix_in_shards(random_llama: Build, tmp_path: Path, name: str, shape: tuple[int, ...]) -> None:
+    write_meta(random_llama(), tmp_path, shards=2)
+    for path in sorted(tmp_path.glob("*.pth")):
+        torch.save(torch.load(path) | {name: torch.zeros(shape)}, path)
+    problems = header_problems(tmp_path)
+    assert problems
+    assert all(problem.hint and problem.exit_code == ExitCode.CHECKPOINT for problem in problems)
+
+
 def test_weights_in_two_forms_are_refused(random_llama: Build, tmp_path: Path) -> None:
     folder = random_llama()
     write_meta(folder, tmp_path)
@@ -221,6 +276,14 @@ def test_damage_in_several_shards_comes_at_once(random_llama: Build, tmp_path: P
         ({"alibi": True}, "checkpoint.unsupported", "not known: alibi", "params.json"),
         ({"use_scaled_rope": True}, "checkpoint.config", "by how much", "rope_scale_factor"),
         ({"rope_theta": "big"}, "checkpoint.config", "rope_theta", ""),
+        ({"n_heads": "9" * 5000}, "checkpoint.config", "n_heads is '9999", ""),
+        ({"norm_eps": 10**400}, "checkpoint.config", "norm_eps is 1000", ""),
+        (
+            {"use_hf_rope": False},
+            "checkpoint.unsupported",
+            "ExecuTorch's converter renamed (use_hf_rope)",
+            "Hugging Face",
+        ),
     ],
     ids=str,
 )
@@ -273,6 +336,7 @@ def test_published_params_give_the_published_networks(tmp_path: Path, name: str)
     assert config is not None
     assert (config.vocab_size, config.intermediate_size, config.num_kv_heads) == (vocabulary, inner, kv_heads)
     assert (config.rope.theta, config.context_length) == (theta, context)
+    assert any(f"no rope_theta; {theta:.0f}" in remark for remark in remarks) == ("rope_theta" not in values)
     assert config.rope.kind == ("default" if rope == "default" else "llama3")
     if rope != "default":
         assert config.rope.factor == rope

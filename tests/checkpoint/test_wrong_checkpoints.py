@@ -29,6 +29,7 @@ from wrong_scene import (
     half,
     leaving,
     misplaced,
+    piped,
     put,
     without_shard,
     zero_blocks,
@@ -185,6 +186,13 @@ ROWS = (
         f"{Q1}.bias is missing",
         failure="checkpoint-bias-dropped",
     ),
+    row(
+        "a layer's number of thousands of digits",
+        lambda s: s.folder(extra={f"model.layers.{'9' * 5000}.x.weight": half(1)}),
+        "tensor_unknown",
+        "no place for 1 tensor",
+    ),
+    row("pipe among the shards", piped, "unreadable", "model-00001-of-00002.safetensors", "Remove it"),
     row("head bias", lambda s: s.folder(extra={"lm_head.bias": torch.zeros(320)}), "tensor_unknown", "lm_head.bias"),
     row(
         "norms of another family",
@@ -238,6 +246,18 @@ ROWS = (
         "tensor_unknown",
         "quantised by bitsandbytes",
     ),
+    row(
+        "MLX",
+        lambda s: s.folder(quantization={"group_size": 64, "bits": 4}, extra={f"{Q0}.scales": half(4)}),
+        "unsupported",
+        "quantised by MLX",
+    ),
+    row(
+        "MLX parts",
+        lambda s: s.folder(drop=(f"{Q0}.weight",), extra={f"{Q0}.scales": half(4), f"{Q0}.biases": half(4)}),
+        "tensor_missing",
+        "quantised by MLX",
+    ),
     row("AQLM parts", lambda s: s.folder(extra={f"{Q0}.codebooks": half(4)}), "tensor_unknown", "quantised by AQLM"),
     row(
         "FP8",
@@ -273,7 +293,7 @@ ROWS = (
         "sliding layers",
         lambda s: s.folder("qwen2", use_sliding_window=True, sliding_window=8, max_window_layers=1, layer_types=None),
         "unsupported",
-        "1 layers of sliding attention",
+        "1 layer of sliding attention",
     ),
     row("partial rotation", lambda s: s.folder(partial_rotary_factor=0.5), "unsupported", "partial_rotary_factor 0.5"),
     # rope
@@ -341,6 +361,18 @@ ROWS = (
         "unsupported",
         "rope_freqs.weight",
         failure="rope-scaling-dropped",
+    ),
+    row(
+        "gguf divisors of zero",
+        lambda s: s.gguf(extra={"rope_freqs.weight": np.zeros(8, np.float32)}),
+        "unsupported",
+        "rope_freqs.weight",
+    ),
+    row(
+        "gguf layer by another number",
+        lambda s: s.gguf(extra={"blk.00.attn_q.weight": np.zeros((64, 64), np.float32)}),
+        "tensor_unknown",
+        "holds 1 tensor of no network",
     ),
     row(
         "gguf long and short factors",

@@ -11,12 +11,12 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from etcli.checkpoint.base import RowsOfWhole, TensorInfo
+from etcli.checkpoint.base import TensorInfo
 from etcli.common.errors import CheckpointError
 from etcli.manifests.model import ModelConfig, RopeConfig
 
 
-class MemoryCheckpoint(RowsOfWhole):
+class MemoryCheckpoint:
     """A Checkpoint over a state dict in memory; `read_names` lists what was read, in order."""
 
     path = Path("memory")
@@ -39,6 +39,9 @@ class MemoryCheckpoint(RowsOfWhole):
             raise CheckpointError(f"no tensor {name}", code="checkpoint.tensor_missing")
         self.read_names.append(name)
         return self.weights[name].clone()
+
+    def read_rows(self, name: str, start: int, stop: int) -> torch.Tensor:
+        return self.read(name)[start:stop].clone()
 
     def sha256(self, name: str) -> str:
         return hashlib.sha256(self.weights[name].numpy().tobytes()).hexdigest()

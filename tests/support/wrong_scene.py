@@ -110,6 +110,12 @@ def dangling(scene: Scene) -> Path:
     return folder
 
 
+def piped(scene: Scene) -> Path:
+    folder = scene.folder()
+    os.mkfifo(folder / "model-00001-of-00002.safetensors")
+    return folder
+
+
 def above(scene: Scene) -> Path:
     scene.folder()
     return scene.root

@@ -66,6 +66,14 @@ def test_what_is_no_tokenizer(tmp_path: Path, name: str, content: bytes, code: s
         assert problem.file == tmp_path / name
 
 
+def test_mistrals_own_form_alone_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tekken.json").write_text("{}")
+    problem = failure(tmp_path)
+    assert problem.code == "tokenizer.unsupported"
+    assert "tekken.json" in problem.message
+    assert "tokenizer.json" in str(problem.hint)
+
+
 def test_tokenizer_json_wins_and_a_difference_is_told(tmp_path: Path, json_bytes: bytes) -> None:
     folder = spm_folder(tmp_path / "model", added_tokens_decoder=None)
     (folder / "tokenizer.json").write_bytes(json_bytes)
