@@ -10,6 +10,9 @@ from etcli.manifests.model import ModelConfig
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.precisions import GROUP_STEP, group_size, groups_embedding, groups_head, groups_linears
 
+_PADDING_ROWS = 1024
+"""Rows beyond the tokenizer's that published models have at most (Qwen2: 421)."""
+
 
 def fit_problems(loaded: LoadedRecipe, model: ModelConfig) -> Iterator[Problem]:
     """What the recipe asks of the network that it cannot give: chunks that do not share its layers, a cache longer than attention reaches."""
@@ -77,6 +80,14 @@ def padded_vocabulary_remark(model: ModelConfig, tokens: int) -> str | None:
     if model.vocab_size <= tokens:
         return None
     return f"the embedding has {model.vocab_size} rows, {model.vocab_size - tokens} more than the tokenizer has tokens (padding)"
+
+
+def vocabulary_warning(model: ModelConfig, tokens: int) -> str | None:
+    """What to say of a tokenizer that lacks more tokens than padding explains: it may be another model's, which no later step would notice."""
+    lacking = model.vocab_size - tokens
+    if lacking <= _PADDING_ROWS or lacking * 10 <= model.vocab_size:
+        return None
+    return f"the tokenizer has {tokens} tokens, the embedding {model.vocab_size} rows: padding is rarely as much, so it may be another model's"
 
 
 def _problem(loaded: LoadedRecipe, key: str, message: str, *, code: str, hint: str) -> Problem:

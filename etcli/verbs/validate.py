@@ -12,7 +12,8 @@ from etcli.common.errors import EtcliError, Problems
 from etcli.export.assembly import stop_sources, united_config
 from etcli.manifests.model import ModelConfig
 from etcli.output.console import Console
-from etcli.recipe.fit import fit_problems, long_cache_warning, padded_vocabulary_remark
+from etcli.output.units import counted
+from etcli.recipe.fit import fit_problems, long_cache_warning, padded_vocabulary_remark, vocabulary_warning
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.sources import adapter_path
 from etcli.recipe.support import unsupported
@@ -38,8 +39,8 @@ class Validated:
             return "the recipe is right; its checkpoint is not on this machine yet"
         model = self.model
         return (
-            f"recipe and checkpoint are right: {model.architecture}, {model.num_layers} layers, hidden {model.hidden_size}, "
-            f"{model.num_heads} heads ({model.num_kv_heads} KV), vocabulary {model.vocab_size}, {self.format}"
+            f"recipe and checkpoint are right: {model.architecture}, {counted(model.num_layers, 'layer')}, hidden {model.hidden_size}, "
+            f"{counted(model.num_heads, 'head')} ({model.num_kv_heads} KV), vocabulary {model.vocab_size}, {self.format}"
         )
 
 
@@ -95,6 +96,9 @@ def _check_tokenizer(
             console.warn(remark, code="tokenizer.remark")
         if model is not None:
             united = united_config(model, tokenizer)
+            doubt = vocabulary_warning(model, tokenizer.vocab_size)
+            if doubt is not None:
+                console.warn(doubt, code="tokenizer.small")
             padding = padded_vocabulary_remark(model, tokenizer.vocab_size)
             if padding is not None:
                 console.detail(padding)
@@ -125,6 +129,6 @@ def _try_prompt(loaded: LoadedRecipe, tokenizer: Tokenizer, console: Console) ->
         console.warn("run.prompt is empty, so `etcli run` needs --prompt", code="run.prompt_empty")
     elif count >= cache:
         console.warn(
-            f"run.prompt has {count} tokens, the cache holds {cache}, prompt and answer together: `etcli run` refuses it",
+            f"run.prompt has {counted(count, 'token')}, the cache holds {cache}, prompt and answer together: `etcli run` refuses it",
             code="run.prompt_too_long",
         )
