@@ -22,6 +22,9 @@ EXPORTER_BYTES = 440 << 20
 TORCHAO_BYTES = 100 << 20
 """What quantising adds to either."""
 
+EMBEDDING_BLOCK_BYTES = 1 << 24
+"""Rows of the embedding that are in memory at a time, in float32."""
+
 GRAPH_BYTES = 10 << 20
 """The graph of one layer in one method, all its copies together."""
 
@@ -42,8 +45,10 @@ def making_bytes(plan: ExportPlan, chunk: ChunkPlan, program: ProgramPlan, confi
 
 
 def tables_bytes(plan: ExportPlan, config: ModelConfig) -> int:
-    """A worker that writes the embedding: the table as it is read, and blocks of it as they are written."""
-    return BASE_BYTES + 2 * _FLOAT32 * config.vocab_size * config.hidden_size + plan.rope_bytes
+    """A worker that writes the tables: blocks of the embedding and what quantising makes of one, the whole rope table and its angles."""
+    quantising = TORCHAO_BYTES if plan.embedding.group_size is not None else 0
+    block = max(EMBEDDING_BLOCK_BYTES, _FLOAT32 * config.hidden_size)
+    return BASE_BYTES + quantising + 8 * block + 3 * plan.rope_bytes
 
 
 def disk_bytes(plan: ExportPlan, missing: Collection[str]) -> int:

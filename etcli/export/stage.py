@@ -40,8 +40,9 @@ from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.export_report import ChunkReport, ExportReport
 from etcli.manifests.model import ModelConfig
 from etcli.output.console import Console
+from etcli.output.units import counted
 from etcli.recipe.fingerprint import export_fingerprint
-from etcli.recipe.fit import long_cache_warning, padded_vocabulary_remark
+from etcli.recipe.fit import long_cache_warning, padded_vocabulary_remark, vocabulary_warning
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import REPORT
 from etcli.recipe.resolved import write_resolved
@@ -197,7 +198,7 @@ class _Export:
         if checkpoint.unused:
             names = ", ".join(checkpoint.unused[:3]) + (", ..." if len(checkpoint.unused) > 3 else "")
             self.console.warn(
-                f"{len(checkpoint.unused)} tensors of the checkpoint are not used: {names}",
+                f"etcli leaves {counted(len(checkpoint.unused), 'tensor')} of the checkpoint unused: {names}",
                 code="export.unused_tensors",
             )
         long = long_cache_warning(self.loaded, model)
@@ -207,6 +208,9 @@ class _Export:
             self.console.warn(remark, code="checkpoint.remark")
         for remark in tokenizer.remarks:
             self.console.warn(remark, code="tokenizer.remark")
+        doubt = vocabulary_warning(model, tokenizer.vocab_size)
+        if doubt is not None:
+            self.console.warn(doubt, code="tokenizer.small")
         padding = padded_vocabulary_remark(model, tokenizer.vocab_size)
         if padding is not None:
             self.console.detail(f"    {padding}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -10,15 +10,15 @@ import torch
 from etcli.checkpoint.opening import open_checkpoint
 from etcli.common.files import atomic_writer
 from etcli.common.hashing import file_sha256
+from etcli.export.estimates import EMBEDDING_BLOCK_BYTES
 from etcli.export.job import Job, Outcome, TablesWork
 from etcli.export.measure import Steps, peak_memory_bytes
 from etcli.export.quantizers.embedding import encoded
 from etcli.llama.rope import rope_table
-from etcli.llama.weights import load_embedding
+from etcli.llama.weights import load_embedding_blocks
 from etcli.manifests.base import FileEntry
 
 ROPE = "rope_float32.bin"
-_BLOCK_BYTES = 1 << 24
 
 
 def write_tables(job: Job, work: TablesWork, folder: Path) -> None:
@@ -31,23 +31,21 @@ def write_tables(job: Job, work: TablesWork, folder: Path) -> None:
     with steps.step("write"):
         checkpoint = open_checkpoint(Path(job.checkpoint), job.adapter_path)
         config = checkpoint.config
-        embedding = load_embedding(checkpoint)
         path = folder / f"embedding_{work.embedding.dtype}.bin"
-        _write(path, embedding, lambda rows: encoded(rows, work.embedding))
-        _write(folder / ROPE, rope_table(config.rope, config.head_dim, work.positions), lambda rows: rows)
+        rows = max(1, EMBEDDING_BLOCK_BYTES // (config.hidden_size * 4))
+        _write(path, (encoded(block, work.embedding) for block in load_embedding_blocks(checkpoint, rows)))
+        _write(folder / ROPE, [rope_table(config.rope, config.head_dim, work.positions)])
     paths = (path, folder / ROPE)
     Outcome(
         files=tuple(FileEntry(path=path.name, size=path.stat().st_size, sha256=file_sha256(path)) for path in paths),
         times={path.name: path.stat().st_mtime_ns for path in paths},
         seconds=steps.seconds,
         peak_memory_bytes=peak_memory_bytes(),
-        weights_bytes=embedding.nbytes,
+        weights_bytes=config.vocab_size * config.hidden_size * 4,
     ).write(folder / Outcome.FILE)
 
 
-def _write(path: Path, tensor: torch.Tensor, encode: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Rows in blocks, so that a mapped tensor is never in memory as a whole."""
-    rows = max(1, _BLOCK_BYTES // (tensor[0].numel() * 4))
+def _write(path: Path, blocks: Iterable[torch.Tensor]) -> None:
     with atomic_writer(path) as file:
-        for start in range(0, tensor.shape[0], rows):
-            file.write(encode(tensor[start : start + rows]).contiguous().view(torch.uint8).numpy().tobytes())
+        for block in blocks:
+            file.write(block.contiguous().view(torch.uint8).numpy().data)

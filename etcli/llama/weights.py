@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -42,6 +42,18 @@ def load_embedding(checkpoint: Checkpoint) -> torch.Tensor:
     return _finite(checkpoint, EMBEDDING)
 
 
+def load_embedding_blocks(checkpoint: Checkpoint, rows: int) -> Iterator[torch.Tensor]:
+    """The token embedding as consecutive blocks `[rows, H]` (the last may be shorter), without the others in memory where the format allows.
+
+    Raises:
+        CheckpointError: as `load_embedding`.
+    """
+    count = checkpoint.config.vocab_size
+    for start in range(0, count, rows):
+        stop = min(start + rows, count)
+        yield _checked(checkpoint, EMBEDDING, checkpoint.read_rows(EMBEDDING, start, stop), first_row=start)
+
+
 def load_embedding_rows(checkpoint: Checkpoint, ids: Sequence[int]) -> torch.Tensor:
     """Rows of the token embedding, float32 `[len(ids), H]`, without reading the others where the format allows.
 
@@ -49,7 +61,8 @@ def load_embedding_rows(checkpoint: Checkpoint, ids: Sequence[int]) -> torch.Ten
         CheckpointError: as `load_embedding`.
     """
     rows = {
-        token: _checked(checkpoint, EMBEDDING, checkpoint.read_rows(EMBEDDING, token, token + 1)) for token in set(ids)
+        token: _checked(checkpoint, EMBEDDING, checkpoint.read_rows(EMBEDDING, token, token + 1), first_row=token)
+        for token in set(ids)
     }
     return torch.cat([rows[token] for token in ids])
 
@@ -71,12 +84,13 @@ def _finite(checkpoint: Checkpoint, name: str) -> torch.Tensor:
     return _checked(checkpoint, name, checkpoint.read(name).to(torch.float32))
 
 
-def _checked(checkpoint: Checkpoint, name: str, tensor: torch.Tensor) -> torch.Tensor:
+def _checked(checkpoint: Checkpoint, name: str, tensor: torch.Tensor, first_row: int | None = None) -> torch.Tensor:
     # smallest and largest, either of them NaN if any is: unlike isfinite they need no memory of the tensor's size
     if tensor.numel() and not torch.isfinite(torch.stack(torch.aminmax(tensor))).all():
         count = int((~torch.isfinite(tensor)).sum())
+        rows = "" if first_row is None else f" in rows {first_row} to {first_row + tensor.shape[0] - 1}"
         raise CheckpointError(
-            f"{name} holds {count} infinities or NaN among its {tensor.numel()} numbers",
+            f"{name} holds infinities or NaN: {count} of {tensor.numel()} numbers{rows}",
             code="checkpoint.not_finite",
             hint="The tensor is damaged or was converted wrongly: fetch the checkpoint again, and compare its sha256.",
             file=checkpoint.path,

@@ -9,7 +9,7 @@ import torch
 
 from etcli.common.errors import CheckpointError, ExitCode
 from etcli.llama.chunk import Chunk
-from etcli.llama.weights import load_embedding, load_weights
+from etcli.llama.weights import load_embedding, load_embedding_blocks, load_embedding_rows, load_weights
 
 
 def test_a_new_chunk_has_no_storage(network) -> None:
@@ -99,5 +99,23 @@ def test_a_weight_that_is_not_finite_is_named(network, name: str, value: float) 
         read()
     (problem,) = caught.value.problems
     assert (problem.code, problem.exit_code) == ("checkpoint.not_finite", ExitCode.CHECKPOINT)
-    assert problem.message.startswith(f"{name} holds 2 ")
+    assert problem.message.startswith(f"{name} holds infinities or NaN: 2 of ")
     assert problem.hint
+
+
+@pytest.mark.parametrize("rows", [1, 64, 160, 1000])
+def test_blocks_of_the_embedding_are_all_of_it(network, rows: int) -> None:
+    _, checkpoint = network()
+    blocks = list(load_embedding_blocks(checkpoint, rows))
+    assert [len(block) for block in blocks[:-1]] == [rows] * (len(blocks) - 1)
+    assert torch.cat(blocks).equal(checkpoint.weights["model.embed_tokens.weight"])
+
+
+def test_rows_that_are_not_finite_are_named(network) -> None:
+    _, checkpoint = network()
+    tensor = checkpoint.weights["model.embed_tokens.weight"] = checkpoint.weights["model.embed_tokens.weight"].clone()
+    tensor[70, 3] = float("nan")
+    with pytest.raises(CheckpointError, match="1 of 4096 numbers in rows 64 to 127"):
+        list(load_embedding_blocks(checkpoint, 64))
+    with pytest.raises(CheckpointError, match="in rows 70 to 70"):
+        load_embedding_rows(checkpoint, [3, 70])
