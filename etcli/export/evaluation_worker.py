@@ -15,8 +15,6 @@ from etcli.export.isolated import Send, isolated_main
 from etcli.export.job import EmbeddingSettings, PrecisionSettings
 
 if TYPE_CHECKING:
-    import torch
-
     from etcli.checkpoint.base import Checkpoint
     from etcli.llama.passes import Rounding
     from etcli.manifests.export_report import Quality
@@ -46,7 +44,7 @@ def compared(checkpoint: Checkpoint, rounding: Rounding | None, ids: list[int], 
     """The quality over the positions of `ids`, with the error of each chunk of `layers` layers on the float32 network's own states."""
     import torch
 
-    from etcli.export.quality import quality
+    from etcli.export.quality import quality, relative_error
     from etcli.llama.caches import empty_caches
     from etcli.llama.chunk import Chunk
     from etcli.llama.mask import additive_mask
@@ -74,14 +72,9 @@ def compared(checkpoint: Checkpoint, rounding: Rounding | None, ids: list[int], 
             exported = chunk(exported, mask, rotary, *caches)[0]
             alone = chunk(alone, mask, rotary, *caches)[0]
             if (layer + 1) % layers == 0:
-                errors.append(_relative(alone, right))
+                errors.append(relative_error(alone, right))
             send({"event": "layer"})
     return quality(right[0], exported[0], torch.tensor(ids[1:])).model_copy(update={"chunk_errors": tuple(errors)})
-
-
-def _relative(output: torch.Tensor, right: torch.Tensor) -> float:
-    """Root mean square of the difference over that of `right`."""
-    return float((output - right).norm() / right.norm())
 
 
 if __name__ == "__main__":

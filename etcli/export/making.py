@@ -12,17 +12,16 @@ from etcli.export.backends.registry import BACKENDS
 from etcli.export.job import ChunkWork, Job, Outcome
 from etcli.export.lowering import PROGRAM, load_chunk
 from etcli.export.measure import Steps, peak_memory_bytes
-from etcli.export.quantizers.registry import quantise, stored_blobs
+from etcli.export.quality import relative_error
+from etcli.export.quantizers.registry import quantise, rounds_activations, stored_blobs
 from etcli.export.samples import sample_inputs
 from etcli.export.templates.filling import fill
 from etcli.export.templates.template import Refused
-from etcli.export.verification import check_tensors, compare_methods, delegate_calls
+from etcli.export.verification import Expected, Tensors, check_tensors, compare_methods, delegate_calls, nudged
 from etcli.llama.chunk import Chunk
 from etcli.manifests.base import FileEntry
 from etcli.manifests.export_report import Made
 from etcli.manifests.model import ModelConfig
-
-Tensors = tuple[torch.Tensor, ...]
 
 
 @torch.inference_mode(False)
@@ -86,7 +85,7 @@ def _program(chunk: Chunk, work: ChunkWork, folder: Path, steps: Steps) -> tuple
     return "lowered", note, None
 
 
-def _quantised(chunk: Chunk, work: ChunkWork) -> tuple[dict[str, float], dict[str, Tensors]]:
+def _quantised(chunk: Chunk, work: ChunkWork) -> tuple[dict[str, float], dict[str, Expected]]:
     """Quantise `chunk`: by method what that did to output 0, and all outputs afterwards, which the program is to give."""
     if not work.verify:
         quantise(chunk, work.precision)
@@ -100,20 +99,17 @@ def _quantised(chunk: Chunk, work: ChunkWork) -> tuple[dict[str, float], dict[st
         quantise(chunk, work.precision)
     expected = {}
     for number, method in enumerate(work.methods):
-        outputs = chunk(*_inputs(chunk.config, work, number))
+        inputs = _inputs(chunk.config, work, number)
+        outputs = chunk(*inputs)
         if not all(torch.isfinite(tensor).all() for tensor in outputs):
             raise ExportError(
                 f"chunk {work.index} gives infinities or NaN in eager PyTorch already",
                 code="export.not_finite",
                 hint="Its weights are finite but overflow float32: they are damaged or were converted wrongly. Compare them with their source.",
             )
-        expected[method.name] = tuple(tensor.contiguous() for tensor in outputs)
-    return {name: _relative(expected[name][0], output) for name, output in plain.items()}, expected
-
-
-def _relative(output: torch.Tensor, right: torch.Tensor) -> float:
-    """Root mean square of the difference over that of `right`."""
-    return float((output - right).norm() / right.norm())
+        shaken = chunk(*nudged(inputs)) if rounds_activations(work.precision) else None
+        expected[method.name] = Expected(tuple(tensor.contiguous() for tensor in outputs), shaken)
+    return {name: relative_error(expected[name].outputs[0], output) for name, output in plain.items()}, expected
 
 
 def _inputs(config: ModelConfig, work: ChunkWork, number: int) -> Tensors:

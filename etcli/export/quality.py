@@ -22,11 +22,22 @@ def quality(right: torch.Tensor, other: torch.Tensor, following: torch.Tensor) -
     count = len(following)
     return Quality(
         positions=count,
-        perplexity_float=math.exp(sums[0] / count),
-        perplexity=math.exp(sums[1] / count),
+        perplexity_float=_perplexity(sums[0] / count),
+        perplexity=_perplexity(sums[1] / count),
         top1_agreement=sums[2] / count,
         mean_kl=sums[3] / count,
     )
+
+
+def _perplexity(nats: float) -> float:
+    """At most e to the 700, so that it remains a number: a broken network can be surer of a wrong token than a float holds."""
+    return math.exp(min(nats, 700.0))
+
+
+def relative_error(output: torch.Tensor, right: torch.Tensor) -> float:
+    """Root mean square of the difference over that of `right`, 0 where both are nothing but zeros."""
+    error = (output - right).norm()
+    return float(error / right.norm().clamp_min(torch.finfo(torch.float32).tiny)) if error else 0.0
 
 
 def _sums(right: torch.Tensor, other: torch.Tensor, following: torch.Tensor) -> Iterator[torch.Tensor]:

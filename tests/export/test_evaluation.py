@@ -15,7 +15,7 @@ from small_export import Exported, export_here, small_document
 from etcli.cli.main import cli
 from etcli.common.errors import UsageError
 from etcli.export.evaluation import MAX_TOKENS, evaluation_ids, evaluation_text
-from etcli.export.quality import quality
+from etcli.export.quality import quality, relative_error
 from etcli.manifests.export_report import ExportReport
 
 
@@ -47,6 +47,18 @@ def test_equal_networks_agree() -> None:
     found = quality(logits, logits.clone(), torch.zeros(10, dtype=torch.int64))
     assert (found.mean_kl, found.top1_agreement) == (0.0, 1.0)
     assert found.perplexity == found.perplexity_float
+
+
+def test_broken_networks_give_numbers_too() -> None:
+    """What is written as JSON must be read again: no infinity, no NaN."""
+    logits = torch.zeros(2, 3)
+    logits[:, 1] = 1e5
+    found = quality(torch.zeros(2, 3), logits, torch.zeros(2, dtype=torch.int64))
+    assert math.isfinite(found.perplexity)
+    nothing, something = torch.zeros(4), torch.ones(4)
+    assert relative_error(nothing, nothing) == 0
+    assert math.isfinite(relative_error(something, nothing))
+    assert relative_error(2 * something, something) == pytest.approx(1)
 
 
 class _Letters:

@@ -22,7 +22,7 @@ from etcli.export.job import ChunkWork, NamedShape
 from etcli.export.lowering import PROGRAM
 from etcli.export.runtime import run_method
 from etcli.export.samples import sample_inputs
-from etcli.export.verification import check_tensors, compare_methods, delegate_calls
+from etcli.export.verification import Expected, check_tensors, compare_methods, delegate_calls
 from etcli.manifests.bundle import Shape
 from etcli.pte.facts import MethodFacts, ProgramFacts
 from etcli.pte.read import read_program
@@ -102,20 +102,21 @@ def program(exported: Exported, tmp_path: Path) -> Path:
 
 
 Calls = dict[str, list[torch.Tensor]]
+Wanted = dict[str, Expected]
 
 
 @pytest.fixture
-def calls(exported: Exported, program: Path) -> tuple[Calls, Calls]:
+def calls(exported: Exported, program: Path) -> tuple[Calls, Wanted]:
     """Inputs of each method, and what the program gives for them."""
     inputs = {
         method.name: list(sample_inputs(exported.manifest.model, 1, method.shape, WORK.cache, seed=0))
         for method in WORK.methods
     }
-    return inputs, {name: run_method(program, name, tensors) for name, tensors in inputs.items()}
+    return inputs, {name: Expected(tuple(run_method(program, name, tensors))) for name, tensors in inputs.items()}
 
 
 def test_verification_passes_and_tells_what_it_found(
-    program: Path, calls: tuple[Calls, Calls], exported: Exported
+    program: Path, calls: tuple[Calls, Wanted], exported: Exported
 ) -> None:
     facts, methods = check_tensors(program, WORK)
     assert methods == exported.manifest.chunks[0].files[0].methods
@@ -126,9 +127,9 @@ def test_verification_passes_and_tells_what_it_found(
 @pytest.mark.parametrize(("method", "output"), [("small_8t32c_0", 0), ("small_1t32c_0", 2)])
 @pytest.mark.parametrize("wrong", [1e-2, float("nan")])
 def test_verification_refuses_another_result(
-    program: Path, calls: tuple[Calls, Calls], method: str, output: int, wrong: float
+    program: Path, calls: tuple[Calls, Wanted], method: str, output: int, wrong: float
 ) -> None:
-    calls[1][method][output].view(-1)[-1] += wrong
+    calls[1][method].outputs[output].view(-1)[-1] += wrong
     with pytest.raises(ExportError, match=f"output {output} differs") as caught:
         compare_methods(program, WORK, *calls)
     assert caught.value.problems[0].code == "export.differs"

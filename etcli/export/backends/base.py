@@ -33,7 +33,7 @@ class Backend(Protocol):
         """Supported precisions of linears, each with the tolerance of the comparison with eager, equally quantised, after export.
 
         The tolerance is the largest absolute difference, divided by the largest absolute value that eager gives for the tensor (at
-        least 1).
+        least 1). What rounding of activations may add is measured for each chunk (`verification.Expected`).
         """
 
     def lower(self, programs: Mapping[str, ExportedProgram], half: Collection[str] = ()) -> ExecutorchProgramManager:

@@ -7,7 +7,6 @@ the linears cost little time and no weights. So a chunk's inputs and outputs, an
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,23 +23,15 @@ class StoredBlob:
         parameter: the chunk's parameter that it is (a part) of.
         part: `data`, or `scale` for the scales of a quantised weight.
         tensor: its elements, row-major and little-endian, are the blob's bytes.
-        named: whether it lies in the file's named data under `key()`, as the weights and biases of linears do; the weights of norms lie
-            among the program's own constants, which the delegate is handed as inputs.
     """
 
     parameter: str
     part: str
     tensor: torch.Tensor
-    named: bool = True
 
     def data(self) -> bytes:
         """The bytes, little-endian, row-major."""
         return self.tensor.contiguous().view(torch.uint8).numpy().tobytes()
-
-    def key(self) -> str:
-        """The key under which ExecuTorch 1.5.1 files it: the SHA-256 of its bytes, prefixed for scales."""
-        digest = hashlib.sha256(self.data()).hexdigest()
-        return f"scale_{digest}" if self.part == "scale" else digest
 
 
 class Quantizer(Protocol):
@@ -57,6 +48,10 @@ class Quantizer(Protocol):
     @property
     def stored_as_half(self) -> bool:
         """Whether the float32 weight, which holds float16's values alone, is to be written as float16 (`Backend.lower`)."""
+
+    @property
+    def rounds_activations(self) -> bool:
+        """Whether a linear's input is rounded to few steps at run time, so that a difference in its last bit can move it by a whole step."""
 
     def quantise(self, linear: nn.Linear, group_size: int | None) -> None:
         """Put the quantised weight in the place of the float32 one, which is free afterwards. A bias stays float32."""

@@ -26,6 +26,7 @@ class Float16:
     name: str = "fp16"
     grouped: bool = False
     stored_as_half: bool = True
+    rounds_activations: bool = False
 
     def quantise(self, linear: nn.Linear, group_size: int | None) -> None:
         """As `Quantizer.quantise`.

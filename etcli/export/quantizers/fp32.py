@@ -16,6 +16,7 @@ class Float32:
     name: str = "fp32"
     grouped: bool = False
     stored_as_half: bool = False
+    rounds_activations: bool = False
 
     def quantise(self, linear: nn.Linear, group_size: int | None) -> None:
         """As `Quantizer.quantise`."""

@@ -19,6 +19,7 @@ class Int4Groups:
     name: str = "8da4w"
     grouped: bool = True
     stored_as_half: bool = False
+    rounds_activations: bool = True
 
     def quantise(self, linear: nn.Linear, group_size: int | None) -> None:
         """As `Quantizer.quantise`. Scales are rounded to bfloat16, which XNNPACK stores, before the codes are chosen for good."""

@@ -17,6 +17,7 @@ class Int8Channels:
     name: str = "8da8w"
     grouped: bool = False
     stored_as_half: bool = False
+    rounds_activations: bool = True
 
     def quantise(self, linear: nn.Linear, group_size: int | None) -> None:
         """As `Quantizer.quantise`."""

@@ -59,6 +59,11 @@ def half_weights(chunk: Chunk, settings: PrecisionSettings) -> frozenset[str]:
     return frozenset(f"{name}.weight" for name, _ in _linears(chunk) if _quantizer(name, settings).stored_as_half)
 
 
+def rounds_activations(settings: PrecisionSettings) -> bool:
+    """Whether any linear's input is rounded at run time."""
+    return QUANTIZERS[settings.precision].rounds_activations or QUANTIZERS[settings.head].rounds_activations
+
+
 def stored_blobs(chunk: Chunk, settings: PrecisionSettings) -> Iterator[StoredBlob]:
     """Every parameter of a chunk that `quantise` has been through, as XNNPACK's lowering stores it, one after the other."""
     linears = {name: _quantizer(name, settings) for name, _ in _linears(chunk)}
@@ -66,7 +71,7 @@ def stored_blobs(chunk: Chunk, settings: PrecisionSettings) -> Iterator[StoredBl
         owner, _, leaf = name.rpartition(".")
         quantizer = linears[owner] if owner in linears and leaf == "weight" else QUANTIZERS["fp32"]
         for part, tensor in quantizer.blobs(parameter.detach()):
-            yield StoredBlob(name, part, tensor, named=owner in linears)
+            yield StoredBlob(name, part, tensor)
 
 
 def _quantizer(name: str, settings: PrecisionSettings) -> Quantizer:
