@@ -7,7 +7,7 @@ from pathlib import Path
 
 from etcli.common.assets import asset_dir
 from etcli.common.errors import Problem, Problems, ToolError
-from etcli.common.files import write_atomically
+from etcli.common.files import remove_tree, write_atomically
 from etcli.common.hashing import value_sha256
 from etcli.common.locks import exclusive
 from etcli.common.process import describe_exit, stream
@@ -68,10 +68,11 @@ def built_library(library: OperatorLibrary, console: Console | None = None) -> P
             console.note(f"waiting for another process that compiles {library.name}")
 
     try:
-        if path.is_file():
+        if _is_sound(path, library):
             return path
         with exclusive(folder.with_name(f"{key}.lock"), on_wait=waiting):
-            if not path.is_file():
+            if not _is_sound(path, library):
+                remove_tree(folder)
                 if console is not None:
                     console.note(f"compiling {library.name} for this machine (once)")
                 _build(library, compiler, package, text, folder, console)
@@ -82,6 +83,14 @@ def built_library(library: OperatorLibrary, console: Console | None = None) -> P
             hint="Free some space there, make it writable, or set ETCLI_CACHE_DIR to another folder.",
         ) from error
     return path
+
+
+def _is_sound(path: Path, library: OperatorLibrary) -> bool:
+    """Whether the library is there and registers its operators, as one that was cut short does not."""
+    try:
+        return read_registrations(path, error=ToolError).operators == library.operators
+    except (FileNotFoundError, ToolError):
+        return False
 
 
 def _project(library: OperatorLibrary, compiler: Compiler, package: ExecutorchPackage) -> str:

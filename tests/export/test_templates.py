@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,10 +24,11 @@ from etcli.export.runtime import run_method
 from etcli.export.samples import sample_inputs
 from etcli.export.templates.cache import TemplateCache
 from etcli.export.templates.filling import fill
-from etcli.export.templates.template import Refused, load_template, save_template
+from etcli.export.templates.template import Refused, Template, load_template, save_template
 from etcli.llama.chunk import Chunk
 from etcli.manifests.bundle import CacheKind, Shape
 from etcli.manifests.model import ModelConfig, RopeConfig
+from etcli.pte.facts import ProgramFacts
 from etcli.pte.read import read_program
 
 CONFIG = ModelConfig(
@@ -212,6 +215,13 @@ def test_another_graph_other_lengths_and_damage_are_refused(made: Made, tmp_path
         fill(made.template, target, names(4), list(blobs(made.chunk))[1:])
     damaged = tmp_path / "damaged.template"
     content = made.template.read_bytes()
+    flipped = []
+    for place in range(0, len(content), max(1, len(content) // 300)):
+        flipped.append(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
+    for broken in flipped:  # whatever the damage: refused, or what stood there says nothing (a date, a hint)
+        damaged.write_bytes(broken)
+        with contextlib.suppress(Refused):
+            assert load_template(damaged) == load_template(made.template)
     for broken in (b"", content[: len(content) // 2], content.replace(b"PK", b"XX")):
         damaged.write_bytes(broken)
         with pytest.raises(Refused, match="cannot be read"):
@@ -233,8 +243,8 @@ def test_the_cache_keeps_what_was_used_last(tmp_path: Path, monkeypatch: pytest.
     from etcli.export.templates import cache as module
 
     cache, source = TemplateCache(tmp_path / "cache"), tmp_path / "source"
-    source.write_bytes(b"x" * 100)
-    monkeypatch.setattr(module, "KEPT_BYTES", 250)
+    save_template(source, Template(methods=(), holes=(), fixed=(), size=1), b"x")
+    monkeypatch.setattr(module, "KEPT_BYTES", 5 * source.stat().st_size // 2)
     for number, key in enumerate(("a", "b")):
         cache.keep(key, source)
         os.utime(tmp_path / "cache" / "templates" / f"{key}.template", (number + 1, number + 1))
@@ -244,6 +254,35 @@ def test_the_cache_keeps_what_was_used_last(tmp_path: Path, monkeypatch: pytest.
     assert not cache.take("b", tmp_path / "taken" / "b")
     assert cache.take("a", tmp_path / "taken" / "a")
     assert cache.take("c", tmp_path / "taken" / "c")
+
+
+def test_a_damaged_template_in_the_cache_is_replaced(made: Made, tmp_path: Path) -> None:
+    cache = TemplateCache(tmp_path / "cache")
+    cache.keep("a", made.template)
+    kept = tmp_path / "cache" / "templates" / "a.template"
+    content = kept.read_bytes()
+    kept.write_bytes(content[:1000] + bytes(100) + content[1100:])
+    assert not cache.take("a", tmp_path / "taken")
+    assert not cache.has("a")
+    assert not (tmp_path / "taken").exists()
+    cache.keep("a", made.template)
+    assert cache.take("a", tmp_path / "taken")
+
+
+def test_weights_filed_under_something_else_than_their_hash_make_no_template(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that is not written anew would be that of the first chunk, whose weights a weight cache would take."""
+    from etcli.export.templates import cutting as module
+
+    def by_name(path: Path, **options: Any) -> ProgramFacts:
+        facts = read_program(path, **options)
+        named = tuple(dataclasses.replace(entry, key=f"weight {entry.segment}") for entry in facts.named_data)
+        return dataclasses.replace(facts, named_data=named)
+
+    monkeypatch.setattr(module, "read_program", by_name)
+    reason = lowered(tmp_path / "own", 4, made.chunk, "xnnpack", variants=(4,))
+    assert "not the hash of its bytes" in str(reason)
 
 
 def test_a_cache_that_cannot_be_written_is_an_empty_one(tmp_path: Path) -> None:

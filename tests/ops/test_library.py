@@ -75,6 +75,15 @@ def test_it_is_compiled_once_and_again_after_a_change(cache: Path, small: Path) 
     )
 
 
+def test_a_library_that_was_cut_short_is_compiled_anew(cache: Path, small: Path) -> None:
+    path = built_library(described(small))
+    content = path.read_bytes()
+    for rest in (content[: len(content) // 2], b""):
+        path.write_bytes(rest)
+        assert built_library(described(small)) == path
+        assert read_registrations(path).operators == ("small::one.out",)
+
+
 def test_flags_are_part_of_what_it_is(cache: Path, small: Path) -> None:
     plain = built_library(described(small))
     (small / "op.yaml").write_text(DESCRIPTION + "definitions: [SOMETHING]\n")

@@ -7,8 +7,10 @@ import os
 import shutil
 from pathlib import Path
 
+from etcli.common.files import remove_tree
 from etcli.common.locks import exclusive
 from etcli.common.workspace import cache_dir
+from etcli.export.templates.template import Refused, load_template
 
 KEPT_BYTES = 256 << 20
 """Templates used least recently are removed beyond this."""
@@ -30,12 +32,19 @@ class TemplateCache:
         return self._path(key).is_file()
 
     def take(self, key: str, target: Path) -> bool:
-        """Copy a template to `target`; whether there is one."""
+        """Copy a template to `target`; whether there is one. A damaged one is removed, so that another takes its place."""
         path = self._path(key)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
         except OSError:
+            return False
+        try:
+            load_template(target)
+        except Refused:
+            for damaged in (target, path):
+                with contextlib.suppress(OSError):
+                    remove_tree(damaged)
             return False
         with contextlib.suppress(OSError):
             os.utime(path)

@@ -62,6 +62,7 @@ def cut(
             if constant is not None:
                 found.append((_Place(place.offset, constant.size, exact=True), constant))
         _check_each_once(found, by_digest.values())
+        _check_keys(facts, found)
         found.sort(key=lambda item: item[0].offset)
         skeleton = _without(mapped, [place for place, _ in found])
         size = len(mapped)
@@ -128,6 +129,17 @@ def _check_each_once(found: Sequence[tuple[_Place, Constant]], weights: Iterable
     for constant in weights:
         if counts.get(constant.sha256, 0) != 1:
             raise Refused(f"{constant.parameter} stands {counts.get(constant.sha256, 0)} times in the program")
+
+
+def _check_keys(facts: ProgramFacts, found: Sequence[tuple[_Place, Constant]]) -> None:
+    """Each weight in named data must be known by its own hash, and by nothing else: only hashes are written anew in what is filled."""
+    keys: dict[int, list[str]] = {}
+    for entry in facts.named_data:
+        keys.setdefault(facts.segments[entry.segment].offset, []).append(entry.key)
+    for place, constant in found:
+        for key in keys.get(place.offset, ()):
+            if not key.endswith(constant.sha256):
+                raise Refused(f"{constant.parameter} is filed under {key}, which is not the hash of its bytes")
 
 
 def _without(mapped: mmap.mmap, places: Sequence[_Place]) -> bytes:

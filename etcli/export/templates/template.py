@@ -8,6 +8,7 @@ methods. Everything else, offsets included, follows from the graph and from the 
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 
 from etcli.common.errors import EtcliError, ExportError
@@ -82,7 +83,13 @@ def load_template(path: Path) -> tuple[Template, bytes]:
         with zipfile.ZipFile(path) as archive:
             template = Template.parse(archive.read(_FACTS), error=ExportError)
             skeleton = archive.read(_SKELETON)
-    except (OSError, KeyError, zipfile.BadZipFile, EtcliError) as error:
+    except (OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, EtcliError) as error:
+        raise Refused(f"the template cannot be read: {error}") from None
+    except (
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+    ) as error:  # of a header that asks for other compression or a password
         raise Refused(f"the template cannot be read: {error}") from None
     if len(skeleton) != template.size - sum(hole.size for hole in template.holes):
         raise Refused("the template contradicts itself")
