@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,6 @@ class HfTokenizer:
         file: bytes | None = None,
         remarks: tuple[str, ...] = (),
     ) -> None:
-        # A saved limit or padding of the training run would silently cut or fill prompts.
-        inner.no_truncation()
-        inner.no_padding()
         self._inner, self._file = inner, file
         self.remarks = remarks
         self.bos_id = bos_id
@@ -60,7 +58,8 @@ class HfTokenizer:
     def encode(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
         """See `Tokenizer.encode`."""
         self._inner.encode_special_tokens = not special
-        ids: list[int] = self._inner.encode(well_formed(text), add_special_tokens=False).ids
+        with _panics_named():
+            ids: list[int] = self._inner.encode(well_formed(text), add_special_tokens=False).ids
         if bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             return [self.bos_id, *ids]
         return ids
@@ -68,7 +67,8 @@ class HfTokenizer:
     def decode(self, tokens: Sequence[int]) -> str:
         """See `Tokenizer.decode`. Ids that the vocabulary lacks give no text."""
         known = [token for token in tokens if 0 <= token < self.vocab_size]
-        return str(self._inner.decode(known, skip_special_tokens=True))
+        with _panics_named():
+            return str(self._inner.decode(known, skip_special_tokens=True))
 
     def stream(self) -> TextStream:
         """See `Tokenizer.stream`."""
@@ -113,9 +113,16 @@ def open_json(path: Path, beside: Neighbours) -> HfTokenizer:
     Raises:
         CheckpointError: `tokenizer.invalid`, the file cannot be read as what it should be.
     """
-    data = bounded_bytes(path, _MAX_BYTES)
+    with _panics_named(path):
+        return _opened(path, bounded_bytes(path, _MAX_BYTES), beside)
+
+
+def _opened(path: Path, data: bytes, beside: Neighbours) -> HfTokenizer:
     try:
         inner = tokenizers.Tokenizer.from_buffer(data)
+        # A saved limit or padding of the training run would silently cut or fill prompts, and be taken for a first token.
+        inner.no_truncation()
+        inner.no_padding()
     except Exception as error:  # the package raises plain Exception for whatever is wrong
         raise CheckpointError(
             f"{path.name} cannot be read by tokenizers {tokenizers.__version__}: {str(error)[:200]}",
@@ -152,6 +159,26 @@ def open_json(path: Path, beside: Neighbours) -> HfTokenizer:
         chat_template=beside.chat_template,
         file=data,
     )
+
+
+@contextlib.contextmanager
+def _panics_named(path: Path | None = None) -> Iterator[None]:
+    """A panic of the package's Rust code, which is no `Exception`, as the fault of the file that caused it.
+
+    Raises:
+        CheckpointError: `tokenizer.invalid`.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__module__ != "pyo3_runtime":
+            raise
+        raise CheckpointError(
+            f"{TOKENIZER} breaks the package that reads it, tokenizers {tokenizers.__version__}: {str(error)[:200]}",
+            code="tokenizer.invalid",
+            hint="Fetch the file again, from where the model's weights are from.",
+            file=path,
+        ) from None
 
 
 def _added_first(inner: tokenizers.Tokenizer) -> int | None:

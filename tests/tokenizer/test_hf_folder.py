@@ -240,3 +240,25 @@ def test_a_damaged_configuration(folder: Path) -> None:
 def test_nothing_there(tmp_path: Path) -> None:
     assert failure(tmp_path).code == "tokenizer.missing"
     assert failure(tmp_path / "none").code == "tokenizer.missing"
+
+
+def test_saved_padding_is_no_first_token(folder: Path) -> None:
+    inner = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    inner.post_processor = tokenizers.processors.TemplateProcessing(single="$A", special_tokens=[])
+    inner.enable_padding(direction="left", pad_id=1, pad_token="<|end|>", length=64)  # noqa: S106
+    inner.enable_truncation(4)
+    inner.save(str(folder / "tokenizer.json"))
+    edit(folder / "tokenizer_config.json", add_bos_token=None)
+    tokenizer = open_tokenizer(folder)
+    assert tokenizer.bos_id is None
+    assert tokenizer.decode(tokenizer.encode(TEXT, bos=True)) == TEXT
+
+
+def test_what_makes_the_package_panic_is_named(folder: Path) -> None:
+    """A panic of Rust code is no `Exception`, and would end as a fault of ours."""
+    unknown = {"SpecialToken": {"id": "none", "type_id": 0}}
+    processor = {"type": "TemplateProcessing", "single": [unknown], "pair": [], "special_tokens": {}}
+    edit(folder / "tokenizer.json", post_processor=processor)
+    problem = failure(folder)
+    assert problem.code == "tokenizer.invalid"
+    assert problem.message.startswith("tokenizer.json ")
