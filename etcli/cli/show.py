@@ -33,6 +33,8 @@ def exported(console: Console, result: ExportResult) -> None:
     if result.dry_run or result.manifest is None:
         if result.work is not None:
             _planned(console, result.folder, result.work)
+            if result.current:
+                console.print(f"{result.folder} is current", style="green")
         if result.missing_chunks:
             total = "" if result.plan is None else f" of {len(result.plan.chunks)}"
             names = ", ".join(f"chunk {index}" for index in result.missing_chunks)

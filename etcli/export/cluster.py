@@ -17,7 +17,7 @@ from typing import Any
 from etcli.common.errors import EtcliError, ExportError, Problem, ToolError, UsageError
 from etcli.common.files import remove_tree
 from etcli.export.failures import failure
-from etcli.export.inputs import program_code_sha256, tool_versions
+from etcli.export.inputs import all_versions, program_code_sha256
 from etcli.export.job import Job
 from etcli.export.pool import Task
 from etcli.export.remote import STOP, Seen, do_job, look
@@ -84,7 +84,10 @@ class Cluster:
         probe, word = self._workspace / f".probe-{secrets.token_hex(4)}", secrets.token_hex(16)
         probe.write_text(word)
         try:
-            found: dict[str, Seen] = client.run(look, str(self._checkpoint), str(probe))
+            # a worker without etcli, or with a much older one, answers with an exception
+            found: dict[str, Seen | Exception] = client.run(
+                look, str(self._checkpoint), str(probe), tuple(all_versions()), on_error="return"
+            )
         finally:
             remove_tree(probe)
         if not found:
@@ -97,8 +100,15 @@ class Cluster:
         if problems:
             raise EtcliError.many(problems)
 
-    def _problems(self, name: str, seen: Seen, word: str) -> Iterator[Problem]:
-        own = tool_versions()
+    def _problems(self, name: str, seen: Seen | Exception, word: str) -> Iterator[Problem]:
+        own = all_versions()
+        if isinstance(seen, Exception):
+            yield ExportError.problem(
+                f"the Dask worker {name} cannot make chunks: {type(seen).__name__}: {seen}",
+                code="export.cluster_workers",
+                hint=f"Install etcli {own['etcli']} there, with its export extras, in the Python that runs dask worker.",
+            )
+            return
         others = {package: version for package, version in seen["versions"].items() if own.get(package) != version}
         if others:
             theirs = ", ".join(f"{package} {version or 'missing'}" for package, version in sorted(others.items()))

@@ -28,6 +28,9 @@ EMBEDDING_BLOCK_BYTES = 1 << 24
 GRAPH_BYTES = 10 << 20
 """The graph of one layer in one method, all its copies together."""
 
+GRAPH_FILE_BYTES = 24 << 10
+"""The graph of one layer in one method as a program holds it."""
+
 _FLOAT32 = 4
 
 
@@ -39,9 +42,12 @@ def lowering_bytes(plan: ExportPlan, chunk: ChunkPlan, program: ProgramPlan, con
 
 
 def making_bytes(plan: ExportPlan, chunk: ChunkPlan, program: ProgramPlan, config: ModelConfig) -> int:
-    """A worker that puts weights into a template and runs the program: it holds the weights, then the mapped file and the packed weights."""
+    """A worker that puts weights into a template and runs the program.
+
+    It holds the weights with what is stored of them, then the mapped file and the weights that the runtime has packed.
+    """
     calls = sum(_call_bytes(chunk, method.shape, config) for method in program.methods)
-    return BASE_BYTES + _quantising(plan) + calls + 2 * chunk.weights_bytes + chunk.largest_bytes
+    return BASE_BYTES + _quantising(plan) + calls + chunk.weights_bytes + chunk.stored_bytes + 2 * chunk.largest_bytes
 
 
 def tables_bytes(plan: ExportPlan, config: ModelConfig) -> int:
@@ -51,11 +57,19 @@ def tables_bytes(plan: ExportPlan, config: ModelConfig) -> int:
     return BASE_BYTES + quantising + 8 * block + 3 * plan.rope_bytes
 
 
-def disk_bytes(plan: ExportPlan, missing: Collection[str]) -> int:
-    """Space for the pieces `missing` (program files, or `tables`): each with its weights, in float32 at most, and while one is lowered twice."""
-    sizes = [chunk.weights_bytes for chunk in plan.chunks for program in chunk.programs if program.file in missing]
+def program_bytes(chunk: ChunkPlan, program: ProgramPlan) -> int:
+    """A program's file: the weights as stored, and the graphs of its methods."""
+    return chunk.stored_bytes + GRAPH_FILE_BYTES * chunk.layers * len(program.methods)
+
+
+def disk_bytes(plan: ExportPlan, missing: Collection[str], lowered: Collection[str]) -> int:
+    """Space for the pieces `missing` (program files, or `tables`), each of which is a file of its own.
+
+    While one of `lowered` is lowered, its weights are on the disk once more, and the whole of it once more under other names.
+    """
+    sizes = {program.file: program_bytes(chunk, program) for chunk in plan.chunks for program in chunk.programs}
     tables = plan.embedding_bytes + plan.rope_bytes if TABLES in missing else 0
-    return sum(sizes) + 2 * max(sizes, default=0) + tables
+    return sum(size * (3 if file in lowered else 1) for file, size in sizes.items() if file in missing) + tables
 
 
 def _quantising(plan: ExportPlan) -> int:

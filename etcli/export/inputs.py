@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import etcli
@@ -31,11 +31,14 @@ _GRAPH_CODE = (
 _PROGRAM_CODE = (
     *_GRAPH_CODE,
     "checkpoint/**/*.py",
+    "common/gguf_*.py",
+    "export/contract.py",
     "export/making.py",
     "export/samples.py",
     "export/tables.py",
+    "export/verification.py",
 )
-"""Whose code decides the bytes of chunks and tables."""
+"""Whose code decides the bytes of chunks and tables, and whether they are good."""
 
 _NOT_IN_GRAPHS = {
     "architecture",
@@ -57,13 +60,22 @@ TABLES = "tables"
 """The piece with embedding and rope table, where the others go by their program's place in the bundle."""
 
 
+_LIBRARIES = ("gguf", "tokenizers", "torchao")
+"""Packages that the manifest does not name and whose versions decide bytes too: they read weights, write tokenizers and quantise."""
+
+
 def tool_versions() -> dict[str, str]:
-    """Versions of what writes the bundle."""
+    """Versions of what writes the bundle, as its manifest names them."""
     return {
         "etcli": etcli.__version__,
         "executorch": importlib.metadata.version("executorch"),
         "torch": importlib.metadata.version("torch"),
     }
+
+
+def all_versions() -> dict[str, str]:
+    """Versions of all that decides bytes."""
+    return {**tool_versions(), **{name: importlib.metadata.version(name) for name in _LIBRARIES}}
 
 
 @functools.cache
@@ -99,7 +111,7 @@ def inputs_sha256(recipe_sha256: str, tensors_sha256: str) -> str:
         {
             "recipe": recipe_sha256,
             "tensors": tensors_sha256,
-            "versions": tool_versions(),
+            "versions": all_versions(),
             "code": code_sha256(_BUNDLE_CODE),
         }
     )
@@ -116,7 +128,7 @@ def graph_key(plan: ExportPlan, chunk: ChunkPlan, program: ProgramPlan, config: 
             "head": chunk.head,
             "shapes": [str(method.shape) for method in program.methods],
             "config": config.model_dump(mode="json", exclude=_NOT_IN_GRAPHS),
-            "versions": tool_versions(),
+            "versions": all_versions(),
             "code": code_sha256(_GRAPH_CODE),
         }
     )
@@ -154,21 +166,37 @@ def tables_key(plan: ExportPlan, config: ModelConfig, tensors: Mapping[str, str]
             "positions": plan.positions,
             "rope": config.rope.model_dump(mode="json"),
             "head_dim": config.head_dim,
-            "versions": tool_versions(),
+            "versions": all_versions(),
             "code": code_sha256(_PROGRAM_CODE),
         }
     )
 
 
 def piece_keys(
-    plan: ExportPlan, config: ModelConfig, tensors: Mapping[str, str], store: Store, *, verify: bool
+    plan: ExportPlan,
+    config: ModelConfig,
+    tensors: Mapping[str, str],
+    store: Store,
+    *,
+    verify: bool,
+    remade: Collection[str] = (),
 ) -> dict[str, str]:
-    """Keys of all pieces, by program file and `TABLES`. A verified piece serves as well where none is asked for."""
+    """Keys of all pieces, by program file and `TABLES`.
+
+    Where no verification is asked for, a whole verified piece serves as well, unless its program is one of `remade`.
+    """
     keys = {TABLES: tables_key(plan, config, tensors)}
     for chunk in plan.chunks:
         for program in chunk.programs:
             key = program_key(plan, chunk, program, config, tensors, verified=True)
-            if not verify and not store.holds(key):
+            if not verify and (program.file in remade or not store.is_whole(key)):
                 key = program_key(plan, chunk, program, config, tensors, verified=False)
             keys[program.file] = key
     return keys
+
+
+def remade_pieces(plan: ExportPlan, only_chunks: tuple[int, ...] | None) -> set[str]:
+    """What `--force` makes again: the programs of the chunks named, or everything."""
+    if only_chunks is None:
+        return {TABLES, *(program.file for program in plan.programs)}
+    return {program.file for program in plan.programs if program.chunk in only_chunks}

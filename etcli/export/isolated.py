@@ -22,6 +22,7 @@ from typing import Any, TextIO
 from etcli.common import process
 from etcli.common.errors import CheckpointError, EtcliError, ExitCode, ExportError, ToolError, UsageError
 from etcli.common.memory import is_out_of_memory
+from etcli.export.environment import torch_environment
 from etcli.export.job import Trouble
 
 Send = Callable[[Mapping[str, Any]], None]
@@ -56,7 +57,7 @@ def run_isolated(
     with tempfile.TemporaryDirectory(prefix="etcli-job-") as folder:
         path = Path(folder) / "job.json"
         path.write_text(json.dumps({"parent": os.getpid(), "job": job}))
-        worker = process.start([sys.executable, "-m", module, path], env=_environment())
+        worker = process.start([sys.executable, "-m", module, path], env=torch_environment())
         with _drained(worker) as said:
             last = _listen(worker, on_event)
             code = worker.wait()
@@ -91,15 +92,6 @@ def isolated_main(body: Callable[[dict[str, Any], Send], Mapping[str, Any]], arg
         return int(ExitCode.EXPORT)
     send({**result, "event": "result"})
     return 0
-
-
-def _environment() -> dict[str, str]:
-    return {
-        # a torch.py in the user's folder must not be imported for the real one
-        "PYTHONSAFEPATH": "1",
-        # threads that wait by spinning slow a busy machine down: measured, decoding took ten times as long beside other work
-        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
-    }
 
 
 def _take_stdout() -> Send:

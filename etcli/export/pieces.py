@@ -26,6 +26,7 @@ from etcli.export.tasks import Tasks, make_tasks
 from etcli.export.templates.cache import TemplateCache
 from etcli.manifests.export_report import LoweringReport
 from etcli.manifests.model import ModelConfig
+from etcli.ops.library import attention_library
 from etcli.output.console import Console
 from etcli.output.units import bytes_text, counted
 from etcli.recipe.loaded import LoadedRecipe
@@ -54,17 +55,15 @@ class Pieces:
     ) -> set[str]:
         """Make what is not there yet; returns the files of programs made now."""
         asked = [program.file for chunk in chosen for program in chunk.programs]
-        if self._options.force:
-            for place in asked if self._options.only_chunks is not None else keys:
-                self._store.drop(keys[place])
         missing = {place: keys[place] for place in (*asked, TABLES) if self._store.find(keys[place]) is None}
         if missing:
-            self._check_space(plan, missing)
             cache = TemplateCache()
             work = self._workspace.export_work
+            self._check_operators(plan, missing)
             tasks = make_tasks(
                 plan, model, self._backend, missing, self._store, cache, work, verify=self._options.verify
             )
+            self._check_space(plan, missing, tasks.lowered)
             self._run(tasks, cache, kept=len(asked) - len(missing.keys() - {TABLES}))
             remove_tree(tasks.folder)
             self._store.clear_running()
@@ -110,8 +109,14 @@ class Pieces:
                     code="export.partitions",
                 )
 
-    def _check_space(self, plan: ExportPlan, missing: Collection[str]) -> None:
-        needed = disk_bytes(plan, missing)
+    def _check_operators(self, plan: ExportPlan, missing: Collection[str]) -> None:
+        """Compile what verification runs now, rather than learn after minutes of lowering that it cannot be."""
+        verified = self._options.verify and set(missing) - {TABLES}
+        if plan.cache == "ring" and verified and cluster_address(self._options.executor) is None:
+            attention_library(self._console)
+
+    def _check_space(self, plan: ExportPlan, missing: Collection[str], lowered: Collection[str]) -> None:
+        needed = disk_bytes(plan, missing, lowered)
         free = shutil.disk_usage(self._workspace.export_work).free
         if needed > free:
             raise ExportError(

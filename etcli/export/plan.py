@@ -17,6 +17,7 @@ from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.schema import Recipe
 
 _FLOAT32 = 4
+_WEIGHT_BITS = {"fp32": 32, "fp16": 16, "8da8w": 8, "8da4w": 4}
 _EMBEDDING_BITS: dict[EmbeddingDtype, int] = {"float32": 32, "float16": 16, "int8": 8, "int4": 4}
 
 
@@ -39,6 +40,7 @@ class ChunkPlan:
         tensors: canonical names of the weights.
         weights_bytes: their size in float32.
         largest_bytes: that of the largest of them.
+        stored_bytes: the size of all in a program, as the precision stores them.
     """
 
     index: int
@@ -49,6 +51,7 @@ class ChunkPlan:
     tensors: tuple[str, ...]
     weights_bytes: int
     largest_bytes: int
+    stored_bytes: int
 
 
 @dataclass(frozen=True)
@@ -87,8 +90,9 @@ def make_plan(loaded: LoadedRecipe, config: ModelConfig) -> ExportPlan:
     shapes = recipe.export.parsed_shapes
     positions = shapes[0].cache
     layers = config.num_layers // recipe.export.chunks
-    sizes = {name: math.prod(shape) * _FLOAT32 for name, shape in expected_shapes(config).items()}
-    embedding = embedding_settings(recipe)
+    shapes_of = expected_shapes(config)
+    sizes = {name: math.prod(shape) * _FLOAT32 for name, shape in shapes_of.items()}
+    embedding, precision = embedding_settings(recipe), precision_settings(recipe)
     chunks = []
     for index in range(recipe.export.chunks):
         head = index == recipe.export.chunks - 1
@@ -103,12 +107,13 @@ def make_plan(loaded: LoadedRecipe, config: ModelConfig) -> ExportPlan:
                 tensors=tensors,
                 weights_bytes=sum(sizes[name] for name in tensors),
                 largest_bytes=max(sizes[name] for name in tensors),
+                stored_bytes=sum(_stored_bytes(name, shapes_of[name], precision) for name in tensors),
             )
         )
     return ExportPlan(
         name=recipe.name,
         backend=recipe.export.backend,
-        precision=precision_settings(recipe),
+        precision=precision,
         embedding=embedding,
         cache=cache_kind(recipe),
         shapes=shapes,
@@ -124,6 +129,16 @@ def _programs(recipe: Recipe, index: int) -> tuple[ProgramPlan, ...]:
     if recipe.export.layout == "separate":
         return tuple(ProgramPlan(index, f"chunks/{method.name}.pte", (method,)) for method in methods)
     return (ProgramPlan(index, f"chunks/{recipe.name}_{index}.pte", tuple(methods)),)
+
+
+def _stored_bytes(name: str, shape: tuple[int, ...], settings: PrecisionSettings) -> int:
+    """A tensor's bytes in a program: linears as their precision stores them, scales included, all else in float32."""
+    count = math.prod(shape)
+    if len(shape) == 1:
+        return count * _FLOAT32
+    precision = settings.head if name in (EMBEDDING, HEAD) else settings.precision
+    scales = {"8da4w": 2 * count // (settings.group_size or count), "8da8w": _FLOAT32 * shape[0]}
+    return count * _WEIGHT_BITS[precision] // 8 + scales.get(precision, 0)
 
 
 def row_bytes(embedding: EmbeddingSettings, columns: int) -> int:

@@ -18,6 +18,7 @@ import psutil
 from etcli.common.errors import ExportError
 from etcli.common.memory import available_bytes, oom_kills
 from etcli.common.process import end, start
+from etcli.export.environment import torch_environment
 from etcli.export.failures import Ended, failure
 from etcli.export.job import DONE_MARK, LAST_MARK, STEP_MARK, STEPS, ChunkWork, Job, LowerWork, TablesWork
 from etcli.export.worker import command
@@ -151,9 +152,7 @@ class Pool:
             worker.process.stdin.flush()
 
     def _start(self) -> _Worker:
-        # hash seeds differ from process to process, and with them the order of sets: no byte of a bundle may depend on one
-        environment = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": str(self._threads), "PYTHONUNBUFFERED": "1"}
-        process = start(command(), env=environment, merge=True, feed=True)
+        process = start(command(), env=torch_environment(self._threads), merge=True, feed=True)
         worker = _Worker(process, threading.Thread(daemon=True))
         worker.reader = threading.Thread(target=self._read, args=(worker,), daemon=True)
         self._workers.append(worker)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from etcli.export.estimates import disk_bytes, lowering_bytes, making_bytes, tables_bytes
+from etcli.export.estimates import disk_bytes, lowering_bytes, program_bytes, tables_bytes
 from etcli.export.inputs import TABLES
 from etcli.export.plan import ExportPlan, chosen_chunks
 from etcli.export.pool import fitting
 from etcli.export.result import ExportOptions, PlannedProgram, PlannedWork
-from etcli.export.tasks import Wanted, wanted_programs
+from etcli.export.tasks import program_memory, to_be_lowered, wanted_programs
 from etcli.export.templates.cache import TemplateCache
 from etcli.manifests.model import ModelConfig
 
@@ -24,44 +24,42 @@ def planned_work(
     """
     asked = {program.file for chunk in chosen_chunks(plan, options.only_chunks) for program in chunk.programs}
     missing = {place: place for place in (*asked, TABLES) if place not in there}
-    states = _states(wanted_programs(plan, config, missing), cache)
-    programs, needs = [], []
-    for chunk in plan.chunks:
-        for program in chunk.programs:
-            state = states.get(program.file, "there" if program.file in there else "not asked for")
-            estimate = {"lowered": lowering_bytes, "template": making_bytes}.get(state)
-            memory = 0 if estimate is None else estimate(plan, chunk, program, config)
-            needs.append(memory)
-            programs.append(
-                PlannedProgram(
-                    chunk=chunk.index,
-                    layers=(chunk.first_layer, chunk.first_layer + chunk.layers - 1),
-                    file=program.file,
-                    methods=tuple(method.name for method in program.methods),
-                    bytes=chunk.weights_bytes,
-                    memory_bytes=memory,
-                    state=state,
-                )
-            )
+    wanted = wanted_programs(plan, config, missing)
+    groups = to_be_lowered(wanted, cache.has)
+    lowered = {group[0].program.file for group in groups}
+    awaited = {item.template for group in groups for item in group}
+    memory = {item.program.file: program_memory(plan, config, item, waits=item.template in awaited) for item in wanted}
+    programs = [
+        PlannedProgram(
+            chunk=chunk.index,
+            layers=(chunk.first_layer, chunk.first_layer + chunk.layers - 1),
+            file=program.file,
+            methods=tuple(method.name for method in program.methods),
+            bytes=program_bytes(chunk, program),
+            memory_bytes=memory.get(program.file, 0),
+            state=_state(program.file, memory, lowered, there),
+        )
+        for chunk in plan.chunks
+        for program in chunk.programs
+    ]
+    # as many tasks, with as much memory each, as `tasks.make_tasks` makes
+    needs = [*memory.values()]
+    needs += [lowering_bytes(plan, group[0].chunk, group[0].program, config) for group in groups]
     if TABLES in missing:
         needs.append(tables_bytes(plan, config))
-    needs = sorted((need for need in needs if need), reverse=True)
-    jobs = min(options.jobs or fitting(needs), max(1, len(needs)))
+    needs.sort(reverse=True)
+    jobs = min(options.jobs or fitting(needs), len(needs))
     return PlannedWork(
         programs=tuple(programs),
         tables_there=TABLES not in missing,
         tables_bytes=plan.embedding_bytes + plan.rope_bytes,
         jobs=jobs,
         memory_bytes=sum(needs[:jobs]),
-        disk_bytes=disk_bytes(plan, missing),
+        disk_bytes=disk_bytes(plan, missing, lowered),
     )
 
 
-def _states(wanted: Collection[Wanted], cache: TemplateCache) -> dict[str, str]:
-    states, graphs = {}, set()
-    for item in wanted:
-        lowered = not cache.has(item.template) and item.graph not in graphs
-        if lowered:
-            graphs.add(item.graph)
-        states[item.program.file] = "lowered" if lowered else "template"
-    return states
+def _state(file: str, made: Collection[str], lowered: Collection[str], there: Collection[str]) -> str:
+    if file in made:
+        return "lowered" if file in lowered else "template"
+    return "there" if file in there else "not asked for"

@@ -17,6 +17,7 @@ import psutil
 from etcli.common.files import remove_tree
 from etcli.common.memory import available_bytes, oom_kills
 from etcli.common.process import end, start
+from etcli.export.environment import torch_environment
 from etcli.export.failures import Ended
 from etcli.export.inputs import program_code_sha256
 from etcli.export.job import STEP_MARK, Job
@@ -39,14 +40,14 @@ class Seen(TypedDict):
     code: str
 
 
-def look(checkpoint: str, probe: str) -> Seen:
+def look(checkpoint: str, probe: str, packages: tuple[str, ...]) -> Seen:
     """Runs on every worker before anything else does."""
     word = None
     with contextlib.suppress(OSError):
         word = Path(probe).read_text()
     return Seen(
         host=platform.node(),
-        versions={package: _version(package) for package in ("etcli", "executorch", "torch")},
+        versions={package: _version(package) for package in packages},
         word=word,
         checkpoint=Path(checkpoint).exists(),
         code=program_code_sha256(),
@@ -67,8 +68,7 @@ def do_job(folder: str, log: str) -> Ended | None:
     job = Job.read(place / Job.FILE)
     job.model_copy(update={"parent": os.getpid()}).write(place / Job.FILE)
     killed_before = oom_kills()
-    environment = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": str(job.threads), "PYTHONUNBUFFERED": "1"}
-    process = start(command(), env=environment, merge=True, feed=True)
+    process = start(command(), env=torch_environment(job.threads), merge=True, feed=True)
     lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
     steps: list[str] = []
     assert process.stdin is not None  # noqa: S101 - pipes were asked for

@@ -41,8 +41,8 @@ class PlannedProgram:
 
     Attributes:
         state: `there`, `template` (weights are put into a template) or `lowered`; one that is lowered makes the template of the others.
-        memory_bytes: the most that making it is expected to take; of a lowering, that of the lowering.
-        bytes: its size in the bundle at most.
+        memory_bytes: the most that making it is expected to take.
+        bytes: its expected size in the bundle.
     """
 
     chunk: int

@@ -28,7 +28,7 @@ from etcli.export.backends.registry import backend_for
 from etcli.export.cluster import cluster_address
 from etcli.export.currency import bundle_stamp, current_bundle
 from etcli.export.evaluation import evaluated, evaluation_ids, evaluation_text
-from etcli.export.inputs import TABLES, inputs_sha256, piece_keys, tensor_hashes, tool_versions
+from etcli.export.inputs import TABLES, all_versions, inputs_sha256, piece_keys, remade_pieces, tensor_hashes
 from etcli.export.job import Outcome
 from etcli.export.pieces import Pieces
 from etcli.export.plan import ExportPlan, ProgramPlan, check_chosen, chosen_chunks, make_plan
@@ -118,22 +118,31 @@ def _planned(loaded: LoadedRecipe, source: Path) -> tuple[Checkpoint, Tokenizer,
 def _dry_run(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions, console: Console) -> ExportResult:
     source = peek(loaded)
     if source is None:
+        console.warn(
+            f"{loaded.recipe.model.source} is not on this machine yet: export fetches it first, and then knows what is to be done",
+            code="export.not_fetched",
+        )
         return ExportResult(None, workspace.bundle, dry_run=True)
     found = None if options.force else current_bundle(loaded, source, workspace.bundle, verified=options.verify)
-    checkpoint = open_checkpoint(source, adapter_path(loaded))
-    plan = make_plan(loaded, checkpoint.config)
+    checkpoint, _, model, plan = _planned(loaded, source)
     store = Store(workspace.export_work)
-    # tensors are read only where a finished piece may be made from them
-    tensors = tensor_hashes(checkpoint, console) if store.has_any() and not options.force else None
-    keys = None if tensors is None else piece_keys(plan, checkpoint.config, tensors, store, verify=options.verify)
-    there = {place for place, key in (keys or {}).items() if store.holds(key)}
+    everything = {TABLES, *(program.file for program in plan.programs)}
+    remade = remade_pieces(plan, options.only_chunks) if options.force else set[str]()
+    if found is not None:
+        there = everything
+    elif store.has_any() and remade != everything:  # tensors are read only where a finished piece may be made from them
+        tensors = tensor_hashes(checkpoint, console)
+        keys = piece_keys(plan, model, tensors, store, verify=options.verify, remade=remade)
+        there = {place for place, key in keys.items() if place not in remade and store.is_whole(key)}
+    else:
+        there = set()
     return ExportResult(
         None if found is None else found[0],
         workspace.bundle,
         current=found is not None,
         dry_run=True,
         plan=plan,
-        work=planned_work(plan, checkpoint.config, there, TemplateCache(), options),
+        work=planned_work(plan, model, there, TemplateCache(), options),
     )
 
 
@@ -169,7 +178,10 @@ class _Export:
         self._remarks(checkpoint, tokenizer, model)
         with self._stage("hashing"):
             tensors = tensor_hashes(checkpoint, self.console)
-        keys = piece_keys(plan, model, tensors, self.store, verify=self.options.verify)
+        remade = remade_pieces(plan, self.options.only_chunks) if self.options.force else set[str]()
+        keys = piece_keys(plan, model, tensors, self.store, verify=self.options.verify, remade=remade)
+        for place in remade:
+            self.store.drop(keys[place])
         with self._stage("programs"):
             fresh = self.pieces.make(plan, model, chosen, keys)
         outcomes = {place: self.store.find(key) for place, key in keys.items()}
@@ -254,7 +266,7 @@ class _Export:
             )
             ExportReport(
                 etcli=etcli.__version__,
-                versions=tool_versions(),
+                versions=all_versions(),
                 host=_host(),
                 source=self.loaded.recipe.model.source,
                 source_path=str(self.source),

@@ -32,12 +32,18 @@ class Store:
         """Whether there is any finished piece."""
         return self._pieces.is_dir() and any(self._pieces.iterdir())
 
-    def holds(self, key: str) -> bool:
-        """Whether there is a finished piece; its files are not looked at."""
-        return (self.piece(key) / Outcome.FILE).is_file()
+    def is_whole(self, key: str) -> bool:
+        """Whether there is a finished piece whose files are what they were."""
+        return self._outcome(key) is not None
 
     def find(self, key: str) -> Outcome | None:
-        """The outcome of a finished piece whose files are what they were: by size and time, or else by their hash."""
+        """The outcome of a finished piece whose files are what they were: by size and time, or else by their hash. Others are removed."""
+        outcome = self._outcome(key)
+        if outcome is None:
+            self.drop(key)
+        return outcome
+
+    def _outcome(self, key: str) -> Outcome | None:
         folder = self.piece(key)
         try:
             outcome = Outcome.read(folder / Outcome.FILE)
@@ -45,7 +51,6 @@ class Store:
                 return outcome
         except (OSError, UsageError):
             pass
-        remove_tree(folder)
         return None
 
     def drop(self, key: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,12 @@ class Tasks:
     """The tasks of one export, in the order in which they are best begun.
 
     `lowerings` are those that make templates, with the cache's key of each template by its file's name; they have no piece of their own.
+    `lowered` are the files of the programs that come of them.
     """
 
     tasks: list[Task] = field(default_factory=list)
     lowerings: dict[str, dict[str, str]] = field(default_factory=dict)
+    lowered: list[str] = field(default_factory=list)
     folder: Path = Path()
 
     def installed(self, task: Task, folder: Path, cache: TemplateCache) -> None:
@@ -68,15 +70,12 @@ def make_tasks(
     remove_tree(found.folder)
     found.folder.mkdir(parents=True)
     wanted = wanted_programs(plan, config, missing)
-    lowered_by = _add_lowerings(found, plan, config, backend, wanted, cache, work)
+    groups = to_be_lowered(wanted, lambda key: cache.take(key, template_file(found.folder, key)))
+    lowered_by = _add_lowerings(found, plan, config, backend, groups, work)
     for item in sorted(wanted, key=lambda item: item.template in lowered_by):  # first those that wait for nothing
         lowering = lowered_by.get(item.template)
         network = _network(plan, backend, item)
-        memory = making_bytes(plan, item.chunk, item.program, config)
-        if lowering is not None:
-            memory = max(
-                memory, lowering_bytes(plan, item.chunk, item.program, config)
-            )  # should it have left no template
+        memory = program_memory(plan, config, item, waits=lowering is not None)
         chunk_work = ChunkWork(
             **network,
             tolerance=tolerance(backend, plan.precision),
@@ -93,6 +92,22 @@ def make_tasks(
     return found
 
 
+def program_memory(plan: ExportPlan, config: ModelConfig, item: Wanted, *, waits: bool) -> int:
+    """What making a program may take. One that waits for a lowering is lowered itself, should that leave no template."""
+    memory = making_bytes(plan, item.chunk, item.program, config)
+    return max(memory, lowering_bytes(plan, item.chunk, item.program, config)) if waits else memory
+
+
+def to_be_lowered(wanted: Iterable[Wanted], has_template: Callable[[str], bool]) -> list[list[Wanted]]:
+    """The graphs that lack templates: for each, a program of each template, the first of which is to be lowered."""
+    groups: dict[str, dict[str, Wanted]] = {}
+    for item in wanted:
+        group = groups.setdefault(item.graph, {})
+        if item.template not in group and not has_template(item.template):
+            group[item.template] = item
+    return [list(group.values()) for group in groups.values() if group]
+
+
 def template_file(folder: Path, key: str) -> Path:
     """Where this export's workers find a template."""
     return folder / f"{key}.template"
@@ -103,23 +118,15 @@ def _add_lowerings(
     plan: ExportPlan,
     config: ModelConfig,
     backend: Backend,
-    wanted: Iterable[Wanted],
-    cache: TemplateCache,
+    groups: Iterable[Sequence[Wanted]],
     work: Path,
 ) -> dict[str, str]:
-    """Add a lowering for each graph without a template; which lowering each template comes from."""
-    groups: dict[str, dict[str, Wanted]] = {}
-    for item in wanted:
-        group = groups.setdefault(item.graph, {})
-        if item.template not in group and not cache.take(item.template, template_file(found.folder, item.template)):
-            group[item.template] = item
+    """Add a lowering for each of `groups`; which lowering each template comes from."""
     tasks, lowered_by = [], {}
-    for group in groups.values():
-        if not group:
-            continue
-        first = next(iter(group.values()))
+    for group in groups:
+        first = group[0]
         key = _lowering_key(first)
-        files = {f"{number}.template": item for number, item in enumerate(group.values())}
+        files = {f"{number}.template": item for number, item in enumerate(group)}
         variants = tuple(
             Variant(file=file, names=tuple(method.name for method in item.program.methods))
             for file, item in files.items()
@@ -129,7 +136,8 @@ def _add_lowerings(
         log = work / "logs" / f"lower_{_log(work, first).name}"
         tasks.append(Task(key, f"the graph of {_title(first)}", lower, memory, log))
         found.lowerings[key] = {file: item.template for file, item in files.items()}
-        lowered_by.update({item.template: key for item in group.values()})
+        lowered_by.update({item.template: key for item in group})
+        found.lowered.append(first.program.file)
     found.tasks += sorted(tasks, key=lambda task: task.memory_bytes, reverse=True)
     return lowered_by
 

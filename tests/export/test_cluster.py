@@ -174,7 +174,7 @@ def test_a_dask_worker_that_dies_is_named_with_its_chunk(tmp_path: Path, executo
 def test_workers_that_do_not_fit_are_refused_before_work(
     tmp_path: Path, executor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "tool_versions", lambda: {"etcli": "9", "executorch": "1.0", "torch": "2.0"})
+    monkeypatch.setattr(module, "all_versions", lambda: {"etcli": "9", "executorch": "1.0", "torch": "2.0"})
     monkeypatch.setattr(module, "program_code_sha256", lambda: "0")
     with pytest.raises(EtcliError) as caught:
         Cluster(
@@ -192,6 +192,19 @@ def test_workers_that_do_not_fit_are_refused_before_work(
     assert f"does not see the checkpoint {tmp_path / 'nowhere'}" in text
     assert {problem.code for problem in caught.value.problems} == {"export.cluster_workers"}
     assert not list(tmp_path.iterdir())
+
+
+def test_a_worker_that_cannot_look_is_named(tmp_path: Path, executor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose Python has no etcli."""
+    monkeypatch.setattr(module, "look", _no_such_module)
+    with pytest.raises(EtcliError, match="cannot make chunks: ModuleNotFoundError") as caught:
+        run(executor, tmp_path, [])
+    assert {problem.code for problem in caught.value.problems} == {"export.cluster_workers"}
+    assert "Install etcli" in str(caught.value.problems[0].hint)
+
+
+def _no_such_module(*_arguments: object) -> None:
+    raise ModuleNotFoundError("No module named 'etcli'")
 
 
 def test_no_scheduler_and_no_package_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,13 @@ from small_export import Exported, load_document, small_document
 
 from etcli.checkpoint.layout import EMBEDDING, NORM, layer_shapes
 from etcli.cli.main import cli
+from etcli.common.errors import InterruptedByUser
 from etcli.common.workspace import Workspace
-from etcli.export.estimates import disk_bytes, lowering_bytes, making_bytes
+from etcli.export.estimates import GRAPH_FILE_BYTES, disk_bytes, lowering_bytes, making_bytes
 from etcli.export.inputs import TABLES
+from etcli.export.job import ChunkWork, LowerWork, TablesWork
 from etcli.export.plan import make_plan
+from etcli.export.pool import Pool, Task
 from etcli.export.preview import planned_work
 from etcli.export.result import ExportOptions
 from etcli.export.templates.cache import TemplateCache
@@ -82,10 +85,11 @@ def test_the_plan_tells_what_is_there_and_what_would_be_lowered(tmp_path: Path) 
     assert [program.memory_bytes > 0 for program in work.programs] == [False, True, True, True]
     assert work.programs[1].layers == (4, 7)
     assert work.jobs == 2
-    assert work.memory_bytes == sum(sorted(program.memory_bytes for program in work.programs)[-2:])
     assert not work.tables_there
-    assert work.disk_bytes == disk_bytes(plan, {*files[1:], TABLES})
-    assert work.disk_bytes > sum(chunk.weights_bytes for chunk in plan.chunks[1:]) + plan.embedding_bytes
+    # each of the two that are lowered is on the disk three times meanwhile
+    assert work.disk_bytes == disk_bytes(plan, {*files[1:], TABLES}, {files[1], files[3]})
+    weights = [chunk.weights_bytes for chunk in plan.chunks]
+    assert work.disk_bytes > 3 * weights[1] + weights[2] + 3 * weights[3] + plan.embedding_bytes
     one = planned_work(plan, BILLION, {TABLES}, cache, ExportOptions(only_chunks=(2,)))
     assert [program.state for program in one.programs] == ["not asked for", "not asked for", "lowered", "not asked for"]
 
@@ -104,6 +108,80 @@ def test_dry_run_prints_the_plan(exported: Exported, tmp_path: Path) -> None:
     assert "chunks/small_1.pte" in ran.stdout
     assert "small_4t32c_1" in ran.stdout.replace("\n", "")
     assert "memory together" in ran.stdout.replace("\n", " ")
+
+
+def test_a_dry_run_of_what_is_not_here_yet_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ETCLI_CACHE_DIR", str(tmp_path / "cache"))
+    ran = CliRunner().invoke(cli, ["export", "--dry-run", "--json", "--workspace", str(tmp_path / "work")])
+    assert ran.exit_code == 0, ran.stderr
+    assert [warning["code"] for warning in json.loads(ran.stdout)["warnings"]] == ["export.not_fetched"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_of_a_current_bundle_plans_nothing(exported: Exported) -> None:
+    result = exported.again(dry_run=True)
+    assert result.current
+    assert result.work is not None
+    assert {program.state for program in result.work.programs} == {"there"}
+    assert (result.work.jobs, result.work.memory_bytes, result.work.disk_bytes) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("layout", ["package", "separate"])
+@pytest.mark.parametrize("force", [False, True])
+def test_the_plan_is_what_the_export_then_does(
+    copied: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, layout: str, force: bool
+) -> None:
+    """As many workers, with as much memory, for the same programs, whether templates are there or not."""
+    monkeypatch.setenv("ETCLI_CACHE_DIR", str(tmp_path / "cache"))
+    shapes = copied.document["export"]["shapes"] if force else ["4t32c", "1t32c"]
+    document = {**copied.document, "export": {**copied.document["export"], "layout": layout, "shapes": shapes}}
+    changed = Exported(document, copied.workspace, copied.checkpoint)
+    options = {"force": force, "only_chunks": (1,) if force else None}
+    given: list[list[Task]] = []
+    monkeypatch.setattr(Pool, "run", lambda _self, tasks: given.append(list(tasks)) or _stop())
+    work = changed.again(dry_run=True, **options).work
+    assert work is not None
+    with pytest.raises(InterruptedByUser):
+        changed.again(**options)
+    (tasks,) = given
+    made = [task for task in tasks if isinstance(task.work, ChunkWork)]
+    planned = [program for program in work.programs if program.state in ("lowered", "template")]
+    assert sorted(method.name for task in made for method in task.work.methods) == sorted(
+        name for program in planned for name in program.methods
+    )
+    assert sorted(task.memory_bytes for task in made) == sorted(program.memory_bytes for program in planned)
+    assert sum(isinstance(task.work, LowerWork) for task in tasks) == sum(
+        program.state == "lowered" for program in planned
+    )
+    assert work.tables_there != any(isinstance(task.work, TablesWork) for task in tasks)
+    assert work.memory_bytes == sum(sorted((task.memory_bytes for task in tasks), reverse=True)[: work.jobs])
+
+
+def test_the_plan_does_not_count_on_a_damaged_piece(copied: Exported) -> None:
+    (copied.bundle / "manifest.json").unlink()
+    pieces = list(copied.workspace.export_work.glob("pieces/*/chunk.pte"))
+    pieces[0].write_bytes(b"damaged")
+    work = copied.again(dry_run=True).work
+    assert work is not None
+    assert sorted(program.state for program in work.programs) == ["template", "there"]
+    assert pieces[0].exists()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "8da4w"])
+def test_files_are_about_as_large_as_planned(small_checkpoint: Path, tmp_path: Path, precision: str) -> None:
+    document = small_document(small_checkpoint, precision=precision, embedding="int8", chunks=1)
+    exported = Exported(document, Workspace(tmp_path, "small"), small_checkpoint)
+    planned = exported.again(dry_run=True).work
+    assert planned is not None
+    exported.again(verify=False)
+    (chunk,) = exported.manifest.chunks
+    weights = planned.programs[0].bytes - GRAPH_FILE_BYTES * 4
+    assert weights < chunk.files[0].size <= planned.programs[0].bytes
+    assert planned.tables_bytes == exported.manifest.embedding.size + exported.manifest.rope.size
+
+
+def _stop() -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.full

@@ -43,3 +43,28 @@ def test_without_verification_the_manifest_says_so(
 def test_a_verified_bundle_serves_where_no_verification_is_asked_for(copied: Exported) -> None:
     copied.again()
     assert copied.again(verify=False).current
+
+
+def test_a_piece_made_anew_without_verification_is_not_taken_for_a_verified_one(copied: Exported) -> None:
+    result = copied.again(force=True, verify=False)
+    assert result.manifest is not None
+    assert not result.manifest.verified
+    whole = copied.again()
+    assert whole.manifest is not None
+    assert whole.manifest.verified
+    assert all(chunk.errors for chunk in whole.chunks)
+    assert copied.again().current
+
+
+def test_a_damaged_verified_piece_is_not_replaced_by_an_unverified_one(copied: Exported) -> None:
+    (piece,) = (path for path in copied.workspace.export_work.glob("pieces/*/chunk.pte") if _same(path, copied, 0))
+    piece.write_bytes(b"damaged")
+    (copied.bundle / "manifest.json").unlink()
+    copied.again(verify=False)
+    whole = copied.again()
+    assert whole.manifest is not None
+    assert whole.manifest.verified
+
+
+def _same(path: Path, exported: Exported, index: int) -> bool:
+    return path.read_bytes() == (exported.bundle / exported.manifest.chunks[index].files[0].path).read_bytes()

@@ -10,12 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from small_export import Exported, small_document, start_export
 
-from etcli.common.errors import CheckpointError, EtcliError, ExportError, InterruptedByUser
+from etcli.common.errors import CheckpointError, EtcliError, ExportError, InterruptedByUser, ToolError
+from etcli.common.workspace import Workspace
 from etcli.export import pool
 from etcli.export.job import LowerWork, TablesWork, Trouble, Troubles
 from etcli.export.pool import Pool, Task, check_memory, fitting
@@ -343,3 +345,40 @@ def test_a_worker_does_not_outlive_its_parent(tmp_path: Path) -> None:
         tmp_path / Job.FILE
     )
     assert subprocess.run(command(), input=f"{tmp_path}\n", text=True).returncode == signal.SIGTERM
+
+
+def test_workers_import_the_real_torch_and_wait_without_spinning(
+    copied: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of the user's that is named as a package is, and threads that leave the cores to other workers."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    (tmp_path / "torch.py").write_text("raise SystemExit(9)")
+    started: list[dict[str, str]] = []
+    start = pool.start
+
+    def watched(*arguments: Any, env: dict[str, str], **options: Any) -> Any:
+        started.append(env)
+        return start(*arguments, env=env, **options)
+
+    monkeypatch.setattr(pool, "start", watched)
+    assert copied.again(force=True, jobs=1).manifest == copied.manifest
+    assert {env["OMP_WAIT_POLICY"] for env in started} == {"PASSIVE"}
+
+
+def test_what_verification_runs_is_compiled_before_anything_is_lowered(
+    small_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ETCLI_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    begun: list[object] = []
+    monkeypatch.setattr(Pool, "run", lambda _self, tasks: begun.append(tasks))
+    ring = Exported(
+        small_document(small_checkpoint, cache="ring"), Workspace(tmp_path / "work", "small"), small_checkpoint
+    )
+    with pytest.raises(ToolError) as caught:
+        ring.again()
+    assert caught.value.exit == 3
+    assert "--no-verify" in str(caught.value.problems[0].hint)
+    assert begun == []
