@@ -239,7 +239,9 @@ def _check_pieces(path: Path, proto: Any) -> None:
         raise _invalid(path, f"has {len(proto.pieces):,} pieces")
     seen = set()
     for index, piece in enumerate(proto.pieces):
-        if not piece.piece or len(piece.piece) > _MAX_PIECE_BYTES or "\0" in piece.piece:
+        # protobuf gives bytes for what is no UTF-8
+        sound = isinstance(piece.piece, str) and "\0" not in piece.piece
+        if not sound or not 0 < len(piece.piece) <= _MAX_PIECE_BYTES:
             raise _invalid(path, f"has a piece {index} that is empty, absurdly long or not a text")
         if piece.piece in seen:
             raise _invalid(path, f"has the piece {piece.piece!r} twice")

@@ -262,3 +262,10 @@ def test_an_absurdly_large_model_is_not_read(tmp_path: Path) -> None:
     with (folder / "tokenizer.model").open("r+b") as file:
         file.truncate(40 << 20)
     assert "bytes that a tokenizer may have" in failure(folder).message
+
+
+def test_a_piece_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    damaged = spm_model().replace("\N{LOWER ONE EIGHTH BLOCK}the".encode(), b"\xff\xfe\xfdthe", 1)
+    assert damaged != spm_model()
+    with pytest.raises(CheckpointError, match="not a text"):
+        open_tokenizer(spm_folder(tmp_path / "model", model=damaged))
