@@ -13,6 +13,7 @@ from etcli.common.errors import CheckpointError, EtcliError, Problem, Problems
 from etcli.common.files import check_relative
 from etcli.common.jsonfile import read_object
 from etcli.output.units import counted
+from etcli.recipe.written import shorten
 
 _SHOWN = 4
 
@@ -188,4 +189,4 @@ def _index_problem(folder: Path, files: FileSet, message: str) -> Problem:
 
 
 def _list(names: list[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    return ", ".join(shorten(name) for name in names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")

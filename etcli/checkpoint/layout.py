@@ -11,6 +11,7 @@ from etcli.checkpoint.base import TensorInfo
 from etcli.common.errors import CheckpointError, Problem
 from etcli.manifests.model import ModelConfig
 from etcli.output.units import counted
+from etcli.recipe.written import shorten
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
@@ -121,7 +122,7 @@ def unused_problem(config: ModelConfig, extra: list[str], path: Path) -> Problem
     elif any(name.endswith(".bias") for name in network):
         hint = "These weights have biases that the configuration does not mention (attention_bias, mlp_bias)."
     kinds = _by_pattern(network)
-    shown = ", ".join(list(kinds)[:_NAMED]) + (", ..." if len(kinds) > _NAMED else "")
+    shown = ", ".join(shorten(kind) for kind in list(kinds)[:_NAMED]) + (", ..." if len(kinds) > _NAMED else "")
     return CheckpointError.problem(
         f"the configured network has no place for {counted(len(network), 'tensor')} of the weights: {shown}",
         code="checkpoint.tensor_unknown",

@@ -25,6 +25,7 @@ _MAX_DIMENSIONS = 4
 _ALIGNMENT = 32
 _MAX_KEYS = 1 << 16
 _MAX_TENSORS = 1 << 20
+_MAX_NAME = 512
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 
@@ -109,7 +110,7 @@ class _Cursor:
             raise _broken(self.path, f"it claims {tensor_count} tensors and {key_count} keys")
         metadata: dict[str, Any] = {}
         for _ in range(key_count):
-            key = self.string()
+            key = self.name()
             if key in metadata:
                 raise _broken(self.path, f"the key {key} stands twice")
             metadata[key] = self.value(self.scalar("I"))
@@ -136,6 +137,13 @@ class _Cursor:
         self.at += length
         return self.data[self.at - length : self.at].decode("utf-8", "replace")
 
+    def name(self) -> str:
+        """A key or a tensor's name, which in a damaged file may be all that follows."""
+        found = self.string()
+        if len(found) > _MAX_NAME:
+            raise _broken(self.path, f"it has a name of {len(found):,} characters")
+        return found
+
     def need(self, count: int) -> None:
         if count > self.size - self.at:
             raise _broken(self.path, "it ends within its header")
@@ -160,7 +168,7 @@ class _Cursor:
         return values
 
     def entry(self) -> tuple[str, int, tuple[int, ...], int]:
-        name = self.string()
+        name = self.name()
         dimensions = self.scalar("I")
         if not 1 <= dimensions <= _MAX_DIMENSIONS:
             raise _broken(self.path, f"the tensor {name} has {dimensions} dimensions")

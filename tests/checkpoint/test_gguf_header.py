@@ -89,6 +89,8 @@ def test_a_file_cut_anywhere_in_its_header_is_refused(small: Path, tmp_path: Pat
         (struct.pack("<4sIQQQ1sIIQ", b"GGUF", 3, 0, 1, 1, b"k", 9, 8, 1 << 60), "ends within"),
         (struct.pack("<4sIQQQ1sIIQ", b"GGUF", 3, 0, 1, 1, b"k", 9, 9, 1 << 60), "array of the type 9"),
         (struct.pack("<4sIQQQ1sI", b"GGUF", 3, 0, 1, 1, b"k", 99), "unknown type 99"),
+        (struct.pack("<4sIQQQ600s", b"GGUF", 3, 0, 1, 600, b"k" * 600), "a name of 600 characters"),
+        (struct.pack("<4sIQQQ600s", b"GGUF", 3, 1, 0, 600, b"t" * 600), "a name of 600 characters"),
         (struct.pack("<4sIQQQ", b"GGUF", 3, 0, 1, 1 << 63), "ends within"),
         (struct.pack("<4sIQQQ1sI", b"GGUF", 3, 1, 0, 1, b"t", 9), "9 dimensions"),
         (struct.pack("<4sIQQQ1sIQIQ", b"GGUF", 3, 1, 0, 1, b"t", 1, 4, 77, 0), "type 77"),
