@@ -29,6 +29,7 @@ from etcli.checkpoint.layout import (
     unused_problem,
 )
 from etcli.checkpoint.rope import rotate_half_rows, unscaled_remark
+from etcli.checkpoint.stored import unmapped
 from etcli.common.errors import CheckpointError, Problem, Problems
 from etcli.common.gguf_file import MAGIC, GgufHeader, GgufTensor
 from etcli.manifests.model import ModelConfig
@@ -212,12 +213,7 @@ class GgufCheckpoint:
         try:
             return np.memmap(tensor.file, mode="r", offset=tensor.offset, shape=rows, dtype=np.uint8)
         except (OSError, ValueError) as error:
-            raise CheckpointError(
-                f"{tensor.name} cannot be read from {tensor.file.name}: {error}",
-                code="checkpoint.truncated",
-                hint="The file changed since it was opened, or is on storage that fails. Fetch it again.",
-                file=tensor.file,
-            ) from None
+            raise unmapped(tensor.name, tensor.file, error) from None
 
 
 def _dequantize(stored: npt.NDArray[np.uint8], kind: GGMLQuantizationType) -> npt.NDArray[np.float32]:

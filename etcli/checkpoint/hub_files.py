@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from etcli.checkpoint import meta
 from etcli.common.errors import CheckpointError, EtcliError
 from etcli.common.gguf_parts import gguf_parts
 from etcli.common.jsonfile import read_object
@@ -104,7 +103,10 @@ def complete(snapshot: Path) -> Path | None:
 
 
 def _absent_shards(snapshot: Path, checkpoint: Path, weights: Iterable[str]) -> bool:
-    if any(meta.SHARD.fullmatch(Path(name).name) for name in weights):
+    if any(Path(name).name.startswith("consolidated.") for name in weights):
+        # here, because it imports numpy, for which doctor need not wait
+        from etcli.checkpoint import meta
+
         # only the shapes in the first shard tell how many there are
         return any(problem.code == "checkpoint.shard_missing" for problem in meta.examine(checkpoint)[1])
     wanted: set[str] = set()

@@ -64,6 +64,16 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
+def unmapped(name: str, file: Path, error: Exception) -> CheckpointError:
+    """The error of a tensor that its header has and its file no longer."""
+    return CheckpointError(
+        f"{name} cannot be read from {file.name}: {error}",
+        code="checkpoint.truncated",
+        hint="The file changed since it was opened, or is on storage that fails. Fetch it again.",
+        file=file,
+    )
+
+
 def read_stored(tensor: StoredTensor, rows: npt.NDArray[np.intp] | None = None) -> torch.Tensor:
     """The tensor, or the rows asked for in their order, in float32, contiguous, in memory of its own. Needs one of `READABLE`.
 
@@ -77,12 +87,7 @@ def read_stored(tensor: StoredTensor, rows: npt.NDArray[np.intp] | None = None) 
         # read-only arrays, and nothing written here may reach the file.
         data = np.memmap(tensor.file, mode="c", offset=tensor.offset, shape=(tensor.nbytes,), dtype=np.uint8)
     except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{tensor.name} cannot be read from {tensor.file.name}: {error}",
-            code="checkpoint.truncated",
-            hint="The file changed since it was opened, or is on storage that fails. Fetch it again.",
-            file=tensor.file,
-        ) from None
+        raise unmapped(tensor.name, tensor.file, error) from None
     size = BITS[tensor.dtype] // 8
     flat = np.asarray(data)
     if tensor.big_endian:
