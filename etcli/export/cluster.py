@@ -6,7 +6,9 @@ checkpoint and the workspace under the same paths, and have the same etcli, torc
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import logging
 import re
 import secrets
 import time
@@ -188,6 +190,12 @@ class Cluster:
                 hint="It may have wanted more memory than it had: use more chunks (export.chunks) or larger workers (--memory-limit). "
                 "Finished chunks are kept.",
             ) from None
+        except concurrent.futures.CancelledError:
+            raise ExportError(
+                f"the connection to the Dask scheduler at {self._address} was lost while {task.title} was made",
+                code="export.cluster_lost",
+                hint="See the scheduler's own output, start it again, and run the same command: finished chunks are kept.",
+            ) from None
         except Exception as error:
             raise ExportError(
                 f"{task.title} failed on the cluster: {type(error).__name__}: {error}",
@@ -219,8 +227,24 @@ def _connected(address: str) -> Iterator[Any]:
             code="export.no_dask",
             hint="Run: pip install 'etcli[cluster]'",
         ) from None
+    with _quiet():
+        yield from _client(address, Client)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Within the block Dask logs nothing: of a lost connection it prints tracebacks, and what they come to is an error of ours."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
-        client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _client(address: str, connect: Callable[..., Any]) -> Iterator[Any]:
+    try:
+        client = connect(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError) as error:
         raise ToolError(
             f"no Dask scheduler answers at {address}: {error}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import logging
 import os
 import signal
 import sys
@@ -205,6 +207,32 @@ def test_a_worker_that_cannot_look_is_named(tmp_path: Path, executor: str, monke
 
 def _no_such_module(*_arguments: object) -> None:
     raise ModuleNotFoundError("No module named 'etcli'")
+
+
+def test_a_scheduler_that_goes_away_is_named_without_tracebacks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Lost:
+        def result(self) -> None:
+            raise concurrent.futures.CancelledError("scheduler-connection-lost")
+
+    cluster = Cluster(
+        "tcp://127.0.0.1:9",
+        tmp_path,
+        workspace=tmp_path,
+        begin=Path,
+        finished=lambda _: None,
+        advance=lambda _: None,
+    )
+    task = Task("a", "chunk 7", TablesWork(positions=1), 1, tmp_path / "a.log")
+    with pytest.raises(ExportError, match=r"the Dask scheduler at tcp://127.0.0.1:9 was lost while chunk 7") as caught:
+        cluster._collect(Lost(), task, tmp_path)
+    assert caught.value.problems[0].code == "export.cluster_lost"
+    with module._quiet():
+        logging.getLogger("distributed.client").error("Traceback")
+    assert not caplog.records
+    logging.getLogger("distributed.client").error("again")
+    assert [record.message for record in caplog.records] == ["again"]
 
 
 def test_no_scheduler_and_no_package_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
