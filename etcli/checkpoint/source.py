@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
+import itertools
 import re
 import stat
 import tempfile
@@ -168,10 +170,12 @@ def _readable(path: Path, base: Path) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
+        near = _near(path)
         raise CheckpointError(
             f"there is no checkpoint {path}",
             code="source.missing",
-            hint=f"Relative paths start at the recipe's folder, {base}.",
+            hint=(f"Did you mean {shorten(str(near), 300)}? " if near else "")
+            + f"Relative paths start at the recipe's folder, {base}.",
         ) from None
     except OSError as error:
         raise CheckpointError(
@@ -179,6 +183,16 @@ def _readable(path: Path, base: Path) -> Iterator[None]:
             code="source.unreadable",
             hint="Check model.source, and that you may read every folder on the way to it.",
         ) from None
+
+
+def _near(path: Path) -> Path | None:
+    """What lies beside the missing `path` under a name much like it."""
+    try:
+        names = [entry.name for entry in itertools.islice(path.parent.iterdir(), 1000)]
+    except OSError:
+        return None
+    close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
+    return path.with_name(close[0]) if close else None
 
 
 @contextlib.contextmanager

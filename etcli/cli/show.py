@@ -54,10 +54,13 @@ def exported(console: Console, result: ExportResult) -> None:
 
 def _quality(console: Console, result: ExportResult) -> None:
     """What quantising cost: each chunk's error against float32, and the evaluation where there was one."""
-    lossy = [(chunk.index, max(chunk.float_errors.values())) for chunk in result.chunks if chunk.float_errors]
+    lossy = [(chunk, max(chunk.float_errors.values())) for chunk in result.chunks if chunk.float_errors]
     if lossy:
-        rows = [(index, f"{error:.3%}") for index, error in lossy]
-        console.table("Error against float32 on random inputs", ("chunk", "root mean square"), rows)
+        # with one file a method, a chunk has several programs
+        several = len({chunk.index for chunk, _ in lossy}) < len(lossy)
+        rows = [(chunk.file if several else chunk.index, f"{error:.3%}") for chunk, error in lossy]
+        what = "program" if several else "chunk"
+        console.table("Error against float32 on random inputs", (what, "root mean square"), rows)
     found = result.evaluation
     if found is not None:
         figures = [

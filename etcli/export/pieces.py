@@ -76,7 +76,10 @@ class Pieces:
         where = f"on the cluster {address}" if jobs is None else f"{jobs} at once"
         title = f"Exporting {counted(made, 'program')} for {self._backend.name}, {where}"
         title += f" ({kept} are finished)" if kept else ""
-        with self._console.step(title), self._console.progress("programs and tables", len(tasks.tasks)) as advance:
+        with (
+            self._console.step(title),
+            self._console.progress("lowerings, programs and tables", len(tasks.tasks)) as advance,
+        ):
             calls: dict[str, Any] = {
                 "adapter": adapter_path(self._loaded),
                 "begin": self._store.begin,

@@ -18,9 +18,11 @@ def bytes_text(count: int | float | None) -> str:
 
 
 def seconds_text(seconds: float | None) -> str:
-    """`0.31 s`, `12.3 s` or `3 min 05 s`; `-` for None."""
+    """`1.1 ms`, `0.31 s`, `12.3 s` or `3 min 05 s`; `-` for None."""
     if seconds is None:
         return "-"
+    if 0 < seconds < 0.1:
+        return f"{seconds * 1000:.1f} ms"
     if seconds < 10:
         return f"{seconds:.2f} s"
     if seconds < 120:

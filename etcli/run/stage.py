@@ -19,6 +19,7 @@ from etcli.device.platform import check_platform
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.run_record import DeviceFacts, RunRecord
 from etcli.output.console import Console
+from etcli.output.units import seconds_text
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST, command_line, require_bundle
 from etcli.run.binary import place_binary
@@ -173,7 +174,7 @@ def _until_first_token(
 
         def take(event: AnyEvent) -> None:
             if isinstance(event, Loaded):
-                tell(f"loaded in {event.load_s:.1f} s; prefill of {prompt_tokens} tokens{note}")
+                tell(f"loaded in {seconds_text(event.load_s)}; prefill of {prompt_tokens} tokens{note}")
             elif not isinstance(event, (Start, Note)):
                 tell(None)
 

@@ -216,14 +216,15 @@ def _compare(
     console: Console,
     stages: _Stages,
 ) -> SmokeResult:
-    found = compare(
-        loaded,
-        record,
-        open_bundle_tokenizer(bundle, workspace.bundle),
-        cache_length=bundle.shapes[0].cache,
-        stop_ids=bundle.model.stop_ids,
-        console=console,
-    )
+    with console.step("compare with the eager reference"):
+        found = compare(
+            loaded,
+            record,
+            open_bundle_tokenizer(bundle, workspace.bundle),
+            cache_length=bundle.shapes[0].cache,
+            stop_ids=bundle.model.stop_ids,
+            console=console,
+        )
     result = SmokeResult(
         **{name: getattr(record, name) for name in RunRecord.model_fields},
         **{name: getattr(found, name) for name in Comparison.model_fields},

@@ -228,6 +228,14 @@ def test_a_local_path_that_is_not_there(tmp_path: Path) -> None:
         assert problem.code == "source.missing"
         assert problem.line == 3
         assert str(tmp_path) in str(problem.hint)
+        assert "Did you mean" not in str(problem.hint)
+
+
+def test_a_misspelt_path_is_told_its_likely_neighbour(tmp_path: Path) -> None:
+    for name in ("tiny-qwen3", "notes.txt"):
+        (tmp_path / "models" / name).mkdir(parents=True)
+    hint = str(failure(lambda: fetch(recipe(tmp_path, "models/tiny-qwn3"))).hint)
+    assert hint.startswith(f"Did you mean {tmp_path / 'models' / 'tiny-qwen3'}? ")
 
 
 @pytest.mark.parametrize(

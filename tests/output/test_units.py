@@ -2,7 +2,7 @@
 
 import pytest
 
-from etcli.output.units import counted, figure_text, value_text
+from etcli.output.units import counted, figure_text, seconds_text, value_text
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,19 @@ def test_one_is_no_plural(count, text):
 )
 def test_values_are_words_not_python(value, text):
     assert value_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"),
+        (0, "0.00 s"),
+        (0.00106, "1.1 ms"),
+        (0.0279, "27.9 ms"),
+        (0.25, "0.25 s"),
+        (12.34, "12.3 s"),
+        (185, "3 min 05 s"),
+    ],
+)
+def test_a_time_is_never_rounded_to_nothing(seconds, text):
+    assert seconds_text(seconds) == text

@@ -40,7 +40,7 @@ def test_what_the_runner_is_at_is_said_until_it_answers(
 ) -> None:
     scene.console = Console()
     run_script(samples.script(samples.answer_lines([5, 6, 2])))
-    assert "    loaded in 0.2 s; prefill of 2 tokens\n" in capsys.readouterr().err
+    assert "    loaded in 0.25 s; prefill of 2 tokens\n" in capsys.readouterr().err
     facts = scene.device.facts().model_copy(update={"abi": "arm64-v8a"})
     monkeypatch.setattr(stage.platform, "machine", lambda: "x86_64")
     with stage._until_first_token(facts, 2, RunOptions(), scene.console) as tell:

@@ -1,0 +1,48 @@
+"""What `etcli export` prints at its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from etcli.cli import show
+from etcli.export.result import ExportResult
+from etcli.manifests.bundle import BundleManifest
+from etcli.manifests.export_report import ChunkReport
+from etcli.output.console import Console
+
+
+def shown(files: list[tuple[int, str]], capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """The cells of the table of errors for these programs, with a chunk each."""
+    chunks = tuple(
+        ChunkReport(
+            index=index,
+            file=file,
+            seconds={},
+            peak_memory_bytes=0,
+            weights_bytes=0,
+            max_abs_error=None,
+            reused=False,
+            float_errors={"method": 0.01 * (place + 1)},
+        )
+        for place, (index, file) in enumerate(files)
+    )
+    show.exported(Console(), ExportResult(cast(BundleManifest, object()), Path("bundle"), chunks=chunks))
+    lines = capsys.readouterr().out.splitlines()
+    table = lines[lines.index("Error against float32 on random inputs") + 1 :]
+    return [
+        [cell.strip() for cell in line.replace("┃", "│").split("│")] for line in table if "┃" in line or "│" in line
+    ]
+
+
+def test_errors_are_those_of_chunks(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = shown([(0, "chunks/small_0.pte"), (1, "chunks/small_1.pte")], capsys)
+    assert rows == [["chunk", "root mean square"], ["0", "1.000%"], ["1", "2.000%"]]
+
+
+def test_programs_of_one_chunk_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = shown([(0, "chunks/small_8t32c_0.pte"), (0, "chunks/small_1t32c_0.pte")], capsys)
+    assert rows[0][0] == "program"
+    assert [row[0] for row in rows[1:]] == ["chunks/small_8t32c_0.pte", "chunks/small_1t32c_0.pte"]
