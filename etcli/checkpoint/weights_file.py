@@ -37,7 +37,7 @@ def examine(path: Path) -> tuple[WeightsCheckpoint | None, list[Problem]]:
             CheckpointError.problem(
                 f"{file.name} comes without a configuration: there is neither {CONFIG} nor {PARAMS} beside it",
                 code="checkpoint.missing",
-                hint=f"Put the {CONFIG} that belongs to the weights into {file.parent}.",
+                hint=f"Put the {CONFIG} that belongs to the weights beside it.",
                 file=file,
             )
         )

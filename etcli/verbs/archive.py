@@ -65,6 +65,15 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError
 _AGAIN = "Export it again, or copy it again from where it was whole."
 
 
+def is_packed(path: Path) -> bool:
+    """Whether the file is a zip with a bundle's manifest and runner configuration at its top."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {MANIFEST, "runner.cfg"} <= set(archive.namelist())
+    except _UNREADABLE:
+        return False
+
+
 _OTHER_ARCHIVES = frozenset((".7z", ".bz2", ".gz", ".lz4", ".rar", ".tar", ".tbz2", ".tgz", ".txz", ".xz", ".zst"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,6 +19,7 @@ from etcli.pte.read import read_program
 from etcli.recipe.outdated import MANIFEST
 from etcli.recipe.written import shorten
 from etcli.toolchain.elf import is_elf, read_elf
+from etcli.verbs.archive import is_packed
 
 _FLATBUFFER_IDENTIFIER = slice(4, 6)
 
@@ -77,6 +79,12 @@ def inspect(path: Path) -> Inspection:
         return Inspection(path, "program", program=read_program(path))
     if is_elf(path):
         return Inspection(path, "elf", elf=read_elf(path))
+    if is_packed(path):
+        raise UsageError(
+            f"{path} is a packed bundle",
+            code="inspect.packed",
+            hint=f"Unpack it first: etcli bundle unpack {shlex.quote(str(path))} DIR",
+        )
     return _checkpoint(path)
 
 

@@ -29,7 +29,7 @@ def shown(files: list[tuple[int, str]], capsys: pytest.CaptureFixture[str]) -> l
         )
         for place, (index, file) in enumerate(files)
     )
-    show.exported(Console(), ExportResult(cast(BundleManifest, object()), Path("bundle"), chunks=chunks))
+    show.exported(Console(), ExportResult(cast("BundleManifest", object()), Path("bundle"), chunks=chunks))
     lines = capsys.readouterr().out.splitlines()
     table = lines[lines.index("Error against float32 on random inputs") + 1 :]
     return [

@@ -14,6 +14,7 @@ from etcli.common.errors import EtcliError, StaleError
 from etcli.common.workspace import Workspace
 from etcli.output.console import Console
 from etcli.verbs.archive import pack, unpack, verify
+from etcli.verbs.inspect import inspect
 
 QUIET = Console(verbosity=-1)
 
@@ -37,6 +38,15 @@ def test_a_bundle_travels_whole(bundle, tmp_path):
     unpacked = unpack(packed.archive, tmp_path / "there" / "bundle", QUIET)
     assert tree(unpacked.folder) == tree(bundle)
     assert not list((tmp_path / "there").glob(".*"))
+
+
+def test_a_packed_bundle_is_inspected_unpacked(bundle, tmp_path):
+    packed = pack(bundle, tmp_path / "a b.zip", "tiny", QUIET)
+    with pytest.raises(EtcliError, match="is a packed bundle") as caught:
+        inspect(packed.archive)
+    (problem,) = caught.value.problems
+    assert problem.code == "inspect.packed"
+    assert problem.hint == f"Unpack it first: etcli bundle unpack '{packed.archive}' DIR"
 
 
 def test_equal_bundles_give_equal_archives(bundle, tmp_path):
