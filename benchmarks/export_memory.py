@@ -65,11 +65,8 @@ def main() -> int:
     size = QUICK if flags.quick else FULL
     with tempfile.TemporaryDirectory(prefix="etcli-export-memory-") as folder:
         root = Path(folder)
-        with without_templates(root):
-            base = measured(root, TINY, 1)
-            small = measured(root, size, 8)
-            large = measured(root, size, 32)
-            whole = default_model(root)
+        base, small, large = (measured(root, *case) for case in ((TINY, 1), (size, 8), (size, 32)))
+        whole = default_model(root)
     what = f"{size.layers_per_chunk} layers of hidden {size.hidden} a chunk"
     grown = small.peak_memory_bytes - base.peak_memory_bytes
     rows = [
@@ -138,16 +135,16 @@ def without_templates(root: Path) -> Iterator[None]:
 
 def default_model(root: Path) -> int:
     """The most that any worker of the default model's export holds, in bytes."""
-    result = export(
-        load("smollm2-135m"), Workspace(root, "smollm2-135m"), ExportOptions(jobs=1), Console(json=True, verbosity=-1)
-    )
+    with tempfile.TemporaryDirectory(dir=root) as folder, without_templates(Path(folder)):
+        workspace, console = Workspace(Path(folder), "smollm2-135m"), Console(json=True, verbosity=-1)
+        result = export(load("smollm2-135m"), workspace, ExportOptions(jobs=1), console)
     peaks = [report.peak_memory_bytes for report in result.chunks]
     return max(peaks + [report.peak_memory_bytes for report in result.lowerings])
 
 
 def measured(root: Path, size: Size, layers: int) -> Held:
     """Export chunk 0 of a random model of `layers` layers."""
-    with tempfile.TemporaryDirectory(dir=root) as folder:
+    with tempfile.TemporaryDirectory(dir=root) as folder, without_templates(Path(folder)):
         checkpoint = Path(folder) / "checkpoint"
         write_checkpoint(checkpoint, size, layers)
         recipe = Recipe.model_validate(
