@@ -100,7 +100,7 @@ def _parse(loaded: LoadedRecipe) -> PypiSource | HubSource | Path:
         return HubSource(match["repository"], match["revision"])
     with _at(loaded, "model.source"):
         path = loaded.resolve_path(model.source)
-        with _readable(path, loaded.base):
+        with _readable(path, loaded):
             mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise CheckpointError(
@@ -150,7 +150,7 @@ def _check_sha256(loaded: LoadedRecipe, path: Path, expected: str, console: Cons
             found = record.read_text().strip()
         if not re.fullmatch("[0-9a-f]{64}", found):
             with (
-                _readable(path, loaded.base),
+                _readable(path, loaded),
                 console.progress(f"checking {path.name}", path.stat().st_size, bytes_=True) as done,
             ):
                 found = file_sha256(path, done)
@@ -165,17 +165,15 @@ def _check_sha256(loaded: LoadedRecipe, path: Path, expected: str, console: Cons
 
 
 @contextlib.contextmanager
-def _readable(path: Path, base: Path) -> Iterator[None]:
+def _readable(path: Path, loaded: LoadedRecipe) -> Iterator[None]:
     """A local checkpoint that is not there or cannot be reached, as the problem that it is."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
-        near = _near(path)
         raise CheckpointError(
             f"there is no checkpoint {path}",
             code="source.missing",
-            hint=(f"Did you mean {shorten(str(near), 300)}? " if near else "")
-            + f"Relative paths start at the recipe's folder, {base}.",
+            hint=f"{_meant(path, loaded.recipe.model.source)}Relative paths start at the recipe's folder, {loaded.base}.",
         ) from None
     except OSError as error:
         raise CheckpointError(
@@ -185,14 +183,16 @@ def _readable(path: Path, base: Path) -> Iterator[None]:
         ) from None
 
 
-def _near(path: Path) -> Path | None:
-    """What lies beside the missing `path` under a name much like it."""
+def _meant(path: Path, written: str) -> str:
+    """What the missing `path` may have been meant to be: a neighbour of much the same name, or a model of the hub; a sentence and a space."""
     try:
         names = [entry.name for entry in itertools.islice(path.parent.iterdir(), 1000)]
     except OSError:
-        return None
+        # where the first part is no folder, ORG/NAME is how everyone writes a model of the hub
+        hub = HF_SOURCE.fullmatch(f"hf:{written}@main")
+        return f"A model of the hub is hf:{written}@REV, where REV is a branch (main), tag or commit. " if hub else ""
     close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
-    return path.with_name(close[0]) if close else None
+    return f"Did you mean {shorten(str(path.with_name(close[0])), 300)}? " if close else ""
 
 
 @contextlib.contextmanager

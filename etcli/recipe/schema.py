@@ -62,7 +62,7 @@ def _source_text(text: str) -> str:
     elif text.startswith("pypi:"):
         raise ValueError(f"{text!r} is not pypi:PACKAGE==VERSION#MEMBER")
     elif text.startswith("hf:") and not HF_SOURCE.fullmatch(text):
-        raise ValueError(f"{text!r} is not hf:ORG/NAME@REV")
+        raise ValueError(f"{text!r} is not hf:ORG/NAME@REV, where REV is a branch (main), tag or commit")
     elif re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
         raise ValueError(f"{text!r} is an address; write a path, pypi:PACKAGE==VERSION#MEMBER or hf:ORG/NAME@REV")
     return text

@@ -195,6 +195,8 @@ def _type_hint(kind: str, words: tuple[str | int, ...], where: Written) -> str |
         return f"Write {label}{int(value)}"
     if kind == "tuple_type" and not isinstance(value, (list, dict)):
         return f"Write {label}[{shorten(where.raw or '', 40)}]"
+    if words == ("model",) and isinstance(value, str):
+        return f"Write model: {{source: {shorten(where.raw or '', 40)}}}"
     if isinstance(value, str) and where.raw is not None and "${" in where.raw:
         return "A variable always gives text; write the value, or give it with --set."
     if isinstance(value, str) and kind in ("int_type", "float_type", "bool_type"):

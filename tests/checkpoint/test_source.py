@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import subprocess
@@ -236,6 +237,14 @@ def test_a_misspelt_path_is_told_its_likely_neighbour(tmp_path: Path) -> None:
         (tmp_path / "models" / name).mkdir(parents=True)
     hint = str(failure(lambda: fetch(recipe(tmp_path, "models/tiny-qwn3"))).hint)
     assert hint.startswith(f"Did you mean {tmp_path / 'models' / 'tiny-qwen3'}? ")
+
+
+def test_a_model_of_the_hub_without_its_prefix_is_told_how_to_be_written(tmp_path: Path) -> None:
+    hint = str(failure(lambda: source.peek(recipe(tmp_path, "meta-llama/Llama-3.2-1B"))).hint)
+    assert hint.startswith("A model of the hub is hf:meta-llama/Llama-3.2-1B@REV, where REV is")
+    for path in ("./meta-llama/Llama-3.2-1B", "a/b/c", "/a/b", "b"):
+        loaded = recipe(tmp_path, path)
+        assert "hf:" not in str(failure(functools.partial(source.peek, loaded)).hint)
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,11 @@ def test_wrong_sources(problems_of, source):
     assert (problem.code, problem.line) == ("recipe.wrong_value", 2)
 
 
+def test_a_model_that_is_only_a_path_is_told_where_it_goes(problems_of):
+    (problem,) = problems_of("name: a\nmodel: models/tiny\n")
+    assert (problem.code, problem.hint) == ("recipe.wrong_type", "Write model: {source: models/tiny}")
+
+
 def test_wrong_hash(problems_of):
     (problem,) = problems_of("name: a\nmodel: {source: x, sha256: ABC}\n")
     assert "64 lower-case hex digits" in problem.message
