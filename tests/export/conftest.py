@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -40,4 +41,4 @@ def copied(exported: Exported, tmp_path: Path) -> Exported:
     """A whole workspace with its finished pieces, times kept, to be changed."""
     root = tmp_path / "workspace"
     shutil.copytree(exported.workspace.root, root)
-    return Exported(exported.document, Workspace(root, "small"), exported.checkpoint)
+    return Exported(copy.deepcopy(exported.document), Workspace(root, "small"), exported.checkpoint)
