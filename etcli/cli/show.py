@@ -78,17 +78,16 @@ def _quality(console: Console, result: ExportResult) -> None:
 def _planned(console: Console, folder: Path, work: PlannedWork) -> None:
     rows = [
         (
-            program.chunk,
-            f"{program.layers[0]}-{program.layers[1]}",
             program.file,
-            ", ".join(name.split("_")[-2] for name in program.methods),  # NAME_<T>t<C>c_CHUNK
+            f"{program.layers[0]}-{program.layers[1]}",
+            " ".join(name.split("_")[-2] for name in program.methods),  # NAME_<T>t<C>c_CHUNK
             bytes_text(program.bytes),
             bytes_text(program.memory_bytes) if program.memory_bytes else "-",
             program.state,
         )
         for program in work.programs
     ]
-    console.table(f"Plan for {folder}", ("chunk", "layers", "file", "shapes", "size", "memory", "how"), rows)
+    console.table(f"Plan for {folder}", ("file", "layers", "shapes", "size", "memory", "how"), rows)
     tables = "there" if work.tables_there else "to be written"
     console.print(f"embedding and rope table: {bytes_text(work.tables_bytes)}, {tables}")
     console.print(

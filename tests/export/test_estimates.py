@@ -106,7 +106,7 @@ def test_dry_run_prints_the_plan(exported: Exported, tmp_path: Path) -> None:
     ran = CliRunner().invoke(cli, [*arguments, "--set", "export.shapes=[4t32c, 1t32c]"])
     assert ran.exit_code == 0, ran.stderr
     assert "chunks/small_1.pte" in ran.stdout
-    assert "4t32c, 1t32c" in ran.stdout
+    assert "4t32c 1t32c" in ran.stdout
     assert "memory together" in ran.stdout.replace("\n", " ")
 
 
