@@ -17,7 +17,7 @@ from etcli.export.making import _inputs, _quantised
 from etcli.export.measure import Steps
 from etcli.export.quantizers.dynamic import put, rebuilt
 from etcli.export.quantizers.registry import quantise
-from etcli.export.verification import compare_methods
+from etcli.export.verification import allowance, compare_methods
 from etcli.llama.chunk import Chunk
 from etcli.manifests.bundle import Shape
 from etcli.manifests.model import ModelConfig, RopeConfig
@@ -144,3 +144,10 @@ def test_wrong_weights_are_found_in_spite_of_rounding(tmp_path: Path, change: Ca
     with pytest.raises(ExportError, match="differs from eager PyTorch by") as caught:
         verified(tmp_path, change, head=head)
     assert caught.value.problems[0].code == "export.differs"
+
+
+@pytest.mark.parametrize(("layers", "times"), [(1, 1.0), (6, 1.0), (30, 5.0)])
+def test_a_deep_chunk_may_differ_by_what_its_layers_add_up_to(layers: int, times: float) -> None:
+    """The default model as one chunk of 30 layers differs by 1.02e-4 of the largest value."""
+    work = ChunkWork.model_construct(layers=layers, tolerance=1e-4)
+    assert allowance(work) == pytest.approx(times * 1e-4)
