@@ -12,6 +12,9 @@ from etcli.manifests.base import FileEntry, Manifest, Part
 from etcli.manifests.bundle import CacheKind, Method, Shape
 from etcli.manifests.export_report import Made
 
+PROGRAM = "chunk.pte"
+"""The program of a chunk in its worker's folder and in its piece."""
+
 STEP_MARK = "@step "
 """A line of a worker's stdout that starts so names the step that begins."""
 

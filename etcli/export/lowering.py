@@ -11,6 +11,7 @@ from torch.export import ExportedProgram
 
 from etcli.checkpoint.opening import open_checkpoint
 from etcli.export.backends.registry import BACKENDS
+from etcli.export.job import PROGRAM as PROGRAM
 from etcli.export.job import Job, LowerWork, NetworkWork, Outcome, Variant
 from etcli.export.lean import known_versions, lean_lowering, renamed
 from etcli.export.measure import Steps, peak_memory_bytes
@@ -21,8 +22,6 @@ from etcli.export.templates.cutting import Constant, cut
 from etcli.export.templates.template import Refused, save_template
 from etcli.llama.chunk import Chunk
 from etcli.llama.weights import load_weights
-
-PROGRAM = "chunk.pte"
 
 
 @torch.inference_mode(False)

@@ -10,7 +10,7 @@ from etcli.common.errors import ExportError
 from etcli.common.hashing import file_sha256
 from etcli.export.backends.registry import BACKENDS
 from etcli.export.job import ChunkWork, Job, Outcome
-from etcli.export.lowering import PROGRAM, load_chunk
+from etcli.export.lowering import PROGRAM, load_chunk, write_program
 from etcli.export.measure import Steps, peak_memory_bytes
 from etcli.export.quality import relative_error
 from etcli.export.quantizers.registry import quantise, rounds_activations, stored_blobs
@@ -79,8 +79,6 @@ def _program(chunk: Chunk, work: ChunkWork, folder: Path, steps: Steps) -> tuple
                 return "template", None, fill(Path(work.template), path, names, stored_blobs(chunk, work.precision))
         except Refused as error:
             note = str(error)
-    from etcli.export.lowering import write_program
-
     write_program(chunk, work, folder, steps)
     return "lowered", note, None
 

@@ -12,14 +12,12 @@ from etcli.common.hashing import value_sha256
 from etcli.export.backends.base import Backend, tolerance
 from etcli.export.estimates import lowering_bytes, making_bytes, tables_bytes
 from etcli.export.inputs import TABLES, graph_key
-from etcli.export.job import ChunkWork, LowerWork, TablesWork, Variant
+from etcli.export.job import PROGRAM, ChunkWork, LowerWork, TablesWork, Variant
 from etcli.export.plan import ChunkPlan, ExportPlan, ProgramPlan
 from etcli.export.pool import Task
 from etcli.export.store import Store
 from etcli.export.templates.cache import TemplateCache
 from etcli.manifests.model import ModelConfig
-
-PROGRAM = "chunk.pte"
 
 
 @dataclass
