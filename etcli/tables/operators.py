@@ -37,6 +37,8 @@ class _Description(pydantic.BaseModel):
     architectures: dict[_Name, dict[_Source, tuple[_Flag, ...]]] = {}
     definitions: tuple[_Name, ...] = ()
     components: tuple[_Name, ...] = ("runtime",)
+    torch: tuple[_Source, ...] = ()
+    openmp: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class OperatorLibrary:
 
     `root` is their folder, `schemas` the operators' schemas without namespace, `sources` what is compiled for every processor,
     `architectures` what is added for one (the first part of a compiler's triple), with flags for that file alone; `components` are the parts
-    of ExecuTorch's package that it is linked with, `hashes` the SHA-256 of every file by path relative to `root`.
+    of ExecuTorch's package that it is linked with, `hashes` the SHA-256 of every file by path relative to `root`. `torch` are the sources of
+    a PyTorch binding, which the library for ExecuTorch is compiled without; `openmp` is whether the sources can use OpenMP.
     """
 
     name: str
@@ -57,6 +60,8 @@ class OperatorLibrary:
     definitions: tuple[str, ...]
     components: tuple[str, ...]
     hashes: Mapping[str, str]
+    torch: tuple[str, ...] = ()
+    openmp: bool = False
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -81,7 +86,7 @@ def read_operators(root: Path) -> OperatorLibrary:
         raise _bad(path, error.strerror or str(error)) from None
     except (yaml.YAMLError, UnicodeDecodeError, pydantic.ValidationError) as error:
         raise _bad(path, " ".join(str(error).split())) from None
-    listed = [*read.sources, *(name for extra in read.architectures.values() for name in extra)]
+    listed = [*read.sources, *(name for extra in read.architectures.values() for name in extra), *read.torch]
     absent = [name for name in listed if not (root / name).is_file()]
     if absent:
         raise _bad(path, f"it lists files that are not there: {', '.join(absent)}")
@@ -100,6 +105,8 @@ def read_operators(root: Path) -> OperatorLibrary:
         definitions=read.definitions,
         components=read.components,
         hashes={**hashes, DESCRIPTION: file_sha256(path)},
+        torch=read.torch,
+        openmp=read.openmp,
     )
 
 
