@@ -1,0 +1,23 @@
+"""Results as people read them: one function a verb, each prints what its verb returned."""
+
+from __future__ import annotations
+
+from etcli.cli.show.builds import built, deployed
+from etcli.cli.show.exports import exported
+from etcli.cli.show.inspections import inspected
+from etcli.cli.show.lists import device, devices, needs, recipes
+from etcli.cli.show.runs import measured, ran, smoked
+
+__all__ = [
+    "built",
+    "deployed",
+    "device",
+    "devices",
+    "exported",
+    "inspected",
+    "measured",
+    "needs",
+    "ran",
+    "recipes",
+    "smoked",
+]

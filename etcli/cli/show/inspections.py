@@ -1,0 +1,138 @@
+"""A program, a bundle, a build, a binary or a checkpoint, as people read it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from etcli.output.console import Console
+from etcli.output.units import bytes_text, counted, value_text
+
+if TYPE_CHECKING:
+    from etcli.manifests.base import FileEntry
+    from etcli.manifests.build import BuildManifest
+    from etcli.manifests.bundle import BundleManifest
+    from etcli.pte.facts import ProgramFacts
+    from etcli.verbs.inspect import Inspection
+
+
+def inspected(console: Console, result: Inspection) -> None:
+    """A program, a bundle, a build, a binary or a checkpoint."""
+    if result.program is not None:
+        _program(console, result.program)
+    elif result.bundle is not None:
+        _bundle(console, result.bundle)
+    elif result.build is not None:
+        _build(console, result.build)
+    elif result.elf is not None:
+        elf = result.elf
+        rows = [
+            ("machine", elf.machine),
+            ("interpreter", elf.interpreter or "-"),
+            ("soname", elf.soname or "-"),
+            ("needed", ", ".join(elf.needed)),
+            ("run path", elf.run_path or "-"),
+            ("smallest load alignment", elf.load_alignment),
+        ]
+        console.table(f"ELF {result.path}", ("what", "value"), rows)
+    elif result.checkpoint is not None:
+        facts = result.checkpoint
+        rows = [(key, value_text(value)) for key, value in facts.config.model_dump().items() if key != "rope"]
+        rope = facts.config.rope
+        scaled = "" if rope.kind == "default" else f", {rope.kind} scaling by {rope.factor:g}"
+        rows += [
+            ("rope", f"theta {rope.theta:g}{scaled}"),
+            (
+                "tensors",
+                f"{facts.tensors} ({', '.join(f'{count} {dtype}' for dtype, count in sorted(facts.dtypes.items()))})",
+            ),
+            ("parameters", f"{facts.parameters / 1e6:.1f} M"),
+            ("stored", bytes_text(facts.stored_bytes)),
+            ("unused tensors", ", ".join(facts.unused) or "none"),
+        ]
+        console.table(f"Checkpoint {result.path} ({facts.format})", ("what", "value"), rows)
+        for remark in facts.remarks:
+            console.warn(remark, code="checkpoint.remark")
+
+
+def _program(console: Console, program: ProgramFacts) -> None:
+    console.print(
+        f"{program.path}: {program.identifier}, schema version {program.version}, {bytes_text(program.size)} "
+        f"({bytes_text(program.program_size)} program, {counted(len(program.segments), 'segment')}, {len(program.named_data)} named data)"
+    )
+    for method in program.methods:
+        rows = [
+            (
+                f"{direction} {index}",
+                value.dtype or value.kind,
+                " x ".join(map(str, value.shape)),
+                "planned" if value.planned else "by the caller",
+            )
+            for direction, values in (("input", method.inputs), ("output", method.outputs))
+            for index, value in enumerate(values)
+        ]
+        console.table(f"Method {method.name}", ("tensor", "type", "shape", "memory"), rows)
+        for delegate in method.delegates:
+            console.print(
+                f"  {delegate.backend}: {bytes_text(delegate.processed_size)}, called {counted(delegate.calls, 'time')}"
+            )
+        operators = ", ".join(f"{operator.name} x{operator.calls}" for operator in method.operators) or "none"
+        console.print(f"  operators outside delegates: {operators}")
+        planned = ", ".join(bytes_text(size) for size in method.planned_buffers) or "none"
+        console.print(f"  planned memory: {planned}; {counted(method.instructions, 'instruction')}")
+
+
+def _precisions(bundle: BundleManifest) -> str:
+    group = "" if bundle.group_size is None else f" in groups of {bundle.group_size}"
+    head = "" if bundle.head in (None, bundle.precision) else f", head {bundle.head}"
+    return f"{bundle.precision}{group}{head}"
+
+
+def _bundle(console: Console, bundle: BundleManifest) -> None:
+    model = bundle.model
+    shapes = ", ".join(str(shape) for shape in bundle.shapes)
+    versions = bundle.versions
+    rows = [
+        ("name", bundle.name),
+        (
+            "model",
+            f"{model.architecture}, {counted(model.num_layers, 'layer')}, hidden {model.hidden_size}, vocabulary {model.vocab_size}",
+        ),
+        ("backend", f"{bundle.backend}, {_precisions(bundle)}, {bundle.layout}, cache {bundle.cache}"),
+        ("shapes", shapes),
+        ("stop ids", ", ".join(map(str, model.stop_ids))),
+        (
+            "versions",
+            f"etcli {versions.etcli}, executorch {versions.executorch}, torch {versions.torch}, program {versions.program}",
+        ),
+        ("compared with eager", "yes" if bundle.verified else "no"),
+    ]
+    console.table("Bundle", ("what", "value"), rows)
+    console.table("Files", ("file", "size", "sha256"), file_rows(bundle.files()))
+    for chunk in bundle.chunks:
+        for file in chunk.files:
+            for method in file.methods:
+                needs = ", ".join((*method.backends, *method.operators)) or "nothing"
+                last = chunk.first_layer + chunk.layers - 1
+                console.print(f"  chunk {chunk.index} (layers {chunk.first_layer}-{last}) {method.name}: needs {needs}")
+
+
+def _build(console: Console, build: BuildManifest) -> None:
+    rows = [
+        ("name", build.name),
+        ("target", f"{build.target} ({build.machine}, {build.build_type})"),
+        ("executorch", f"{build.executorch_version}, {build.executorch_provider}"),
+        ("reads programs", build.program),
+        ("compiler", build.compiler),
+        ("cmake", build.cmake),
+        ("backends", ", ".join(build.backends) or "none"),
+        ("operators", f"{len(build.operators):,}"),
+        ("custom operators", ", ".join(build.custom_ops) or "none"),
+    ]
+    console.table("Build", ("what", "value"), rows)
+    console.table("Stage", ("file", "size", "sha256"), file_rows(build.stage))
+
+
+def file_rows(files: Sequence[FileEntry]) -> list[tuple[str, str, str]]:
+    """Name, size and the start of the hash of each."""
+    return [(file.path, bytes_text(file.size), file.sha256[:12]) for file in files]

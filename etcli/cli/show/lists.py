@@ -1,0 +1,74 @@
+"""What there is and what is lacking, as people read it: needs, recipes, devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from etcli.output.console import Console
+from etcli.output.units import bytes_text
+
+if TYPE_CHECKING:
+    from etcli.recipe.support import ListedRecipe
+    from etcli.verbs.devices import DeviceInfo, ListedDevice
+    from etcli.verbs.doctor import Diagnosis
+
+
+def needs(console: Console, result: Diagnosis) -> None:
+    """Each need, what was found, and how to get what is missing."""
+    console.print(f"{result.recipe} for {result.target}", style="italic")
+    width = max(len(need.status) for need in result.needs)
+    for need in result.needs:
+        # a list and not a table: paths and messages are long, and people copy them
+        console.print(f"{need.status:<{width}}  {need.name}{f': {need.version}' if need.version else ''}  ({need.why})")
+        if need.where:
+            console.print(f"{'':<{width}}  {need.where}", style="dim")
+    for need in result.needs:
+        if need.hint and need.status == "fetched later":
+            console.print(f"{need.name}: {need.hint}")
+    if not result.missing:
+        console.print("nothing is missing", style="green")
+
+
+def recipes(console: Console, listed: Sequence[ListedRecipe]) -> None:
+    """The built-in recipes, those that this version refuses marked with the reason."""
+    console.table(
+        "Built-in recipes",
+        ("name", "summary", "supported"),
+        [
+            (item.name, item.summary, "yes" if item.supported else f"not yet: {', '.join(item.refused)}")
+            for item in listed
+        ],
+    )
+    for item in listed:
+        for need in item.needs:
+            console.print(f"{item.name} needs: {need}")
+
+
+def devices(console: Console, listed: Sequence[ListedDevice]) -> None:
+    """Every device and its state."""
+    if not listed:
+        console.print("no device; connect a phone, or: etcli device start")
+        return
+    # the ABI is left to `device info`, so that names stay whole in 80 columns
+    rows = [(item.serial or "-", item.name or "-", item.state, item.model, item.soc) for item in listed]
+    console.table("Devices", ("serial", "name", "state", "model", "SoC"), rows, names=2)
+
+
+def device(console: Console, info: DeviceInfo) -> None:
+    """One device in detail."""
+    facts = info.facts
+    console.table(
+        facts.serial,
+        ("what", "value"),
+        [
+            ("model", facts.model),
+            ("SoC", facts.soc),
+            ("ABIs", ", ".join(info.abis)),
+            ("system", facts.os),
+            ("emulated", "yes" if facts.emulated else "no"),
+            ("memory", f"{bytes_text(info.memory_available_bytes)} available of {bytes_text(info.memory_total_bytes)}"),
+            ("free in /data/local/tmp", bytes_text(info.free_bytes)),
+            ("targets", ", ".join(info.targets) or "none"),
+        ],
+    )

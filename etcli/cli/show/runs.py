@@ -1,0 +1,80 @@
+"""What a device answered and how fast, as people read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etcli.cli.show.inspections import file_rows
+from etcli.output.console import Console
+from etcli.output.units import bytes_text, counted, figure_text, rate_text, seconds_text
+
+if TYPE_CHECKING:
+    from etcli.manifests.run_record import RunRecord
+    from etcli.verbs.bench import BenchResult
+    from etcli.verbs.smoke import SmokeResult
+
+
+def ran(console: Console, record: RunRecord) -> None:
+    """The figures under a streamed answer."""
+    console.print()
+    console.print(_figures(record), style="dim")
+
+
+def smoked(console: Console, result: SmokeResult) -> None:
+    """The closing tables: files, stages, and the run."""
+    from etcli.verbs.comparison import agreement
+
+    console.print()
+    console.table(f"Bundle {result.bundle}", ("file", "size", "sha256"), file_rows(result.bundle_files))
+    rows = [
+        (stage.name, "current" if stage.current else stage.outcome, seconds_text(stage.seconds))
+        for stage in result.stages
+    ]
+    console.table("Stages", ("stage", "outcome", "time"), rows)
+    device = result.device
+    console.table(
+        f"Run on {device.serial}{' (emulated: rates say nothing of a phone)' if device.emulated else ''}",
+        ("what", "value"),
+        [
+            ("device", f"{device.model}, {device.soc}, {device.abi}, {device.os}"),
+            ("target", result.target),
+            ("sent", f"{bytes_text(result.sent_bytes)} ({bytes_text(result.skipped_bytes)} were there already)"),
+            ("prompt", counted(len(result.prompt_ids), "token")),
+            ("answer", f"{counted(len(result.tokens), 'token')}, ended by {result.stop_reason}"),
+            ("prefill", rate_text(result.prefill_tokens_per_s)),
+            ("decode", rate_text(result.decode_tokens_per_s)),
+            ("time to first token", seconds_text(result.time_to_first_token_s)),
+            ("load", seconds_text(result.load_s)),
+            ("peak memory", bytes_text(result.peak_memory_bytes)),
+            ("reference", agreement(result, len(result.tokens))),
+        ],
+    )
+    console.print(f"smoke passed in {seconds_text(sum(stage.seconds for stage in result.stages))}", style="bold green")
+
+
+def measured(console: Console, result: BenchResult) -> None:
+    """Median and spread of each figure."""
+    emulated = " (emulated: rates say nothing of a phone)" if result.device.emulated else ""
+    rows = [
+        (
+            figure.name,
+            *(figure_text(value) for value in (figure.median, figure.low, figure.high)),
+            figure.unit,
+        )
+        for figure in result.figures
+    ]
+    title = (
+        f"{result.name} on {result.device.serial}{emulated}: {counted(result.prompt_tokens, 'prompt token')}, "
+        f"{result.new_tokens} new, {counted(result.runs, 'run')}"
+    )
+    console.table(title, ("figure", "median", "min", "max", "unit"), rows)
+
+
+def _figures(record: RunRecord) -> str:
+    emulated = ", emulated" if record.device.emulated else ""
+    return (
+        f"{counted(len(record.tokens), 'token')}, ended by {record.stop_reason}; prefill {rate_text(record.prefill_tokens_per_s)}, "
+        f"decode {rate_text(record.decode_tokens_per_s)}, first token after {seconds_text(record.time_to_first_token_s)}, "
+        f"load {seconds_text(record.load_s)}, peak {bytes_text(record.peak_memory_bytes)} on {record.device.serial} "
+        f"({record.device.model}{emulated})"
+    )
