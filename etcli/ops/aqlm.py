@@ -1,0 +1,190 @@
+"""Products with AQLM weights: linears whose weights are sums of codebook vectors, picked by one byte a codebook and eight inputs.
+
+Importing this module registers `aqlm::code2x8_lut_matmat` (two codebooks) and `aqlm::code1x8_lut_matmat` (one) with PyTorch: schemas, fake
+kernels for `torch.export`, and eager kernels in plain PyTorch. The compiled kernels in `native/aqlm` are held to them. For every operator
+
+    y[t, o] = scales[o] * sum over g and m of dot(x[t, 8g : 8g + 8], codebooks[m, codes[g, o, m] & 0xFF, 0]) + bias[o]
+
+    input      float32 [..., in]         in is a multiple of 8
+    codes      int8    [in / 8, out, M]  signed-wrapped bytes; AQLM checkpoints hold them as [out, in / 8, M]
+    codebooks  float32 [M, 256, 1, 8]
+    scales     float32 [out, 1, 1, 1]
+    bias       float32 [out], or None
+    output     float32 [..., out]
+
+The `aqlm` package (1.1.7) uses the same namespace for its CUDA kernels, whose names are others, so both can be imported in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+NAMESPACE = "aqlm"
+GROUP = 8
+"""Inputs that share a code."""
+
+_INPUTS = "Tensor input, Tensor codes, Tensor codebooks, Tensor scales, Tensor? bias=None"
+_BLOCK = 1 << 21
+"""Weights that are dequantised at a time: 8 MiB, and as much again a codebook while they are summed."""
+
+
+def operator(codebooks: int) -> str:
+    """Name of the operator for 1 or 2 codebooks, as `code2x8_lut_matmat`, without namespace."""
+    return f"code{codebooks}x8_lut_matmat"
+
+
+def lut_matmat(codebooks: int) -> Callable[..., torch.Tensor]:
+    """The operator for 1 or 2 codebooks, to be called with `(input, codes, codebooks, scales, bias=None)`."""
+    packet: Callable[..., torch.Tensor] = getattr(torch.ops.aqlm, operator(codebooks))
+    return packet
+
+
+def dense_weight(codes: torch.Tensor, codebooks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """The weights that codes stand for, as a `torch.nn.Linear` has them: float32 `[out, in]`.
+
+    Args:
+        codes: int8 (or the same bytes as uint8) `[in / 8, out, M]`, any strides; of a checkpoint's tensor, `codes.transpose(0, 1)`.
+        codebooks: `[M, 256, 1, 8]`, any floating-point type.
+        scales: `[out, 1, 1, 1]`, any floating-point type.
+
+    Raises:
+        ValueError: shapes that do not belong together.
+    """
+    groups, outputs, _ = _weight_sizes(codes, codebooks, scales)
+    weight = torch.empty(outputs, groups * GROUP, dtype=torch.float32, device=codes.device)
+    for start, end in _blocks(groups, outputs):
+        weight[start:end] = _dequantised(codes[:, start:end], codebooks, scales[start:end])
+    return weight
+
+
+def _blocks(groups: int, outputs: int) -> list[tuple[int, int]]:
+    step = max(1, _BLOCK // max(1, groups * GROUP))
+    return [(start, min(start + step, outputs)) for start in range(0, outputs, step)]
+
+
+def _dequantised(codes: torch.Tensor, codebooks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    groups, outputs, count = codes.shape
+    index = codes.transpose(0, 1).to(torch.int32) & 0xFF
+    vectors = codebooks.reshape(count, 256, GROUP).to(torch.float32)
+    picked = vectors[0].index_select(0, index[..., 0].reshape(-1))
+    for m in range(1, count):
+        picked += vectors[m].index_select(0, index[..., m].reshape(-1))
+    return picked.view(outputs, groups * GROUP).mul_(scales.reshape(outputs, 1).to(torch.float32))
+
+
+def _weight_sizes(codes: torch.Tensor, codebooks: torch.Tensor, scales: torch.Tensor) -> tuple[int, int, int]:
+    """Groups of inputs, outputs and codebooks."""
+    if codes.dim() != 3:
+        raise ValueError(f"codes has shape {list(codes.shape)}, not [in / {GROUP}, out, codebooks]")
+    groups, outputs, count = codes.shape
+    if count not in (1, 2):
+        raise ValueError(
+            f"codes has shape {list(codes.shape)}, and its last size has to be 1 or 2, the number of codebooks"
+        )
+    _expect("codebooks", codebooks, [count, 256, 1, GROUP])
+    _expect("scales", scales, [outputs, 1, 1, 1])
+    return groups, outputs, count
+
+
+def _expect(name: str, tensor: torch.Tensor, shape: list[int]) -> None:
+    if list(tensor.shape) != shape:
+        raise ValueError(f"{name} has shape {list(tensor.shape)}, not {shape}")
+
+
+def _output_shape(
+    count: int,
+    x: torch.Tensor,
+    codes: torch.Tensor,
+    codebooks: torch.Tensor,
+    scales: torch.Tensor,
+    bias: torch.Tensor | None,
+) -> list[int]:
+    """Shape of the output, after every check that needs no memory to look at."""
+    groups, outputs, found = _weight_sizes(codes, codebooks, scales)
+    if found != count:
+        raise ValueError(f"codes is for {found} codebooks; {operator(count)} takes {count}")
+    if x.dim() < 1 or x.shape[-1] != groups * GROUP:
+        raise ValueError(f"input has shape {list(x.shape)}, not [..., {groups * GROUP}]")
+    if bias is not None:
+        _expect("bias", bias, [outputs])
+    wanted = {"input": x, "codebooks": codebooks, "scales": scales, "bias": bias}
+    for name, tensor in wanted.items():
+        if tensor is not None and tensor.dtype != torch.float32:
+            raise ValueError(f"{name} is {tensor.dtype}, not torch.float32")
+    if codes.dtype != torch.int8:
+        raise ValueError(f"codes is {codes.dtype}, not torch.int8")
+    return [*x.shape[:-1], outputs]
+
+
+def _check_contiguous(**tensors: torch.Tensor | None) -> None:
+    # What the compiled kernels refuse too: a weight that is a view would be copied in every call.
+    for name, tensor in tensors.items():
+        if tensor is not None and not tensor.is_contiguous():
+            raise ValueError(f"{name} is not contiguous")
+
+
+def _kernels(
+    count: int,
+) -> tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor], Callable[..., torch.Tensor]]:
+    """Eager kernel, its `.out` variant, and the fake kernel."""
+
+    def eager(
+        x: torch.Tensor,
+        codes: torch.Tensor,
+        codebooks: torch.Tensor,
+        scales: torch.Tensor,
+        bias: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        shape = _output_shape(count, x, codes, codebooks, scales, bias)
+        _check_contiguous(codes=codes, codebooks=codebooks, scales=scales, bias=bias)
+        outputs, rows = shape[-1], x.reshape(-1, x.shape[-1]) if x.numel() else x.new_empty(0, x.shape[-1])
+        y = x.new_empty(rows.shape[0], outputs)
+        for start, end in _blocks(codes.shape[0], outputs) if rows.shape[0] else ():
+            block = _dequantised(codes[:, start:end], codebooks, scales[start:end])
+            y[:, start:end] = F.linear(rows, block, None if bias is None else bias[start:end])
+        return y.view(shape)
+
+    def eager_out(
+        x: torch.Tensor,
+        codes: torch.Tensor,
+        codebooks: torch.Tensor,
+        scales: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        *,
+        out: torch.Tensor,
+    ) -> torch.Tensor:
+        return out.copy_(eager(x, codes, codebooks, scales, bias))
+
+    def fake(
+        x: torch.Tensor,
+        codes: torch.Tensor,
+        codebooks: torch.Tensor,
+        scales: torch.Tensor,
+        bias: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        return x.new_empty(_output_shape(count, x, codes, codebooks, scales, bias))
+
+    return eager, eager_out, fake
+
+
+_library: Any = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call] # PyTorch leaves it so
+
+
+def _register(count: int) -> None:
+    name = operator(count)
+    eager, eager_out, fake = _kernels(count)
+    for overload, schema, kernel in (
+        ("", f"{name}({_INPUTS}) -> Tensor", eager),
+        (".out", f"{name}.out({_INPUTS}, *, Tensor(a!) out) -> Tensor(a!)", eager_out),
+    ):
+        _library.define(schema)
+        _library.impl(f"{name}{overload}", kernel, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_library)
+
+
+_register(1)
+_register(2)
