@@ -213,7 +213,7 @@ def write_checkpoint(folder: Path, size: Size, layers: int) -> None:
 
 def _shards(config: ModelConfig) -> Iterator[dict[str, tuple[int, ...]]]:
     for layer in range(config.num_layers):
-        yield {f"model.layers.{layer}.{name}": shape for name, shape in layer_shapes(config).items()}
+        yield {f"model.layers.{layer}.{name}": shape for name, shape in layer_shapes(config, layer).items()}
     yield {EMBEDDING: (config.vocab_size, config.hidden_size), NORM: (config.hidden_size,)}
 
 

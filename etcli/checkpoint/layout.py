@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from etcli.checkpoint.aqlm import quantised_shapes
 from etcli.checkpoint.base import TensorInfo
 from etcli.common.errors import CheckpointError, Problem
 from etcli.manifests.model import ModelConfig
@@ -33,8 +34,24 @@ _QUANTISED = (
 T = TypeVar("T")
 
 
-def layer_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Shapes of one layer's tensors by their name after `model.layers.N.`; matrices are `[out_features, in_features]`."""
+def layer_shapes(config: ModelConfig, layer: int = 0) -> dict[str, tuple[int, ...]]:
+    """Shapes of the tensors of `layer` by their name after `model.layers.N.`; matrices are `[out_features, in_features]`.
+
+    Layers differ only where the configuration keeps linears of some of them from AQLM. Its tensors: see `aqlm.aqlm_shapes`.
+    """
+    return _layer_shapes(config, layer, config.aqlm.kept if config.aqlm else ())
+
+
+def _layer_shapes(config: ModelConfig, layer: int, kept: Collection[str]) -> dict[str, tuple[int, ...]]:
+    shapes = _plain_shapes(config)
+    if config.aqlm is None:
+        return shapes
+    prefix = f"model.layers.{layer}."
+    plain = {name for name in shapes if prefix + name.removesuffix(".weight") in kept}
+    return quantised_shapes(shapes, config.aqlm.codebooks, plain)
+
+
+def _plain_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     hidden, inner = config.hidden_size, config.intermediate_size
     query, key_value = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     shapes: dict[str, tuple[int, ...]] = {
@@ -64,8 +81,10 @@ def layer_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Every tensor of the network by canonical name, in the order it is used."""
     shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (config.vocab_size, config.hidden_size)}
+    kept = frozenset(config.aqlm.kept if config.aqlm else ())
     for layer in range(config.num_layers):
-        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in layer_shapes(config).items()}
+        here = _layer_shapes(config, layer, kept)
+        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in here.items()}
     shapes[NORM] = (config.hidden_size,)
     if not config.tied_embeddings:
         shapes[HEAD] = (config.vocab_size, config.hidden_size)

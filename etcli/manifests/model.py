@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -23,12 +23,34 @@ class RopeConfig(Part):
     original_context: int = 8192
 
 
+_KEPT = r"^model\.layers\.(0|[1-9][0-9]{0,3})\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)$"
+
+
+class AqlmConfig(Part):
+    """How the linears of the layers are quantised by AQLM: one scale an output, codes of 8 bits for groups of 8 inputs.
+
+    `codebooks` is how many vectors are added up for a group (2: 2x8, 1: 1x8). `kept` holds the canonical names of the linears in layers that
+    are not quantised, as `model.layers.0.self_attn.q_proj`, sorted. Embedding, norms and head never are.
+    """
+
+    codebooks: Literal[1, 2]
+    kept: tuple[Annotated[str, pydantic.Field(pattern=_KEPT)], ...] = ()
+
+    @pydantic.field_validator("kept")
+    @classmethod
+    def _in_order(cls, kept: tuple[str, ...]) -> tuple[str, ...]:
+        if list(kept) != sorted(set(kept)):
+            raise ValueError("the names are not sorted, or one stands there twice")
+        return kept
+
+
 class ModelConfig(Part):
     """A Llama-family network in Hugging Face terms.
 
     `attention_bias` is that of the query, key and value projections, `attention_output_bias` that of the output projection; `qk_norm` says
     that queries and keys are normalised over the head dim before rotary embedding. `sliding_window` is how many positions attention reaches
-    over, None for all of them. `stop_ids` unites the end ids of every source in the checkpoint, `bos_id` is None where the tokenizer adds none.
+    over, None for all of them. `aqlm` is None where the weights of the layers are plain matrices. `stop_ids` unites the end ids of every
+    source in the checkpoint, `bos_id` is None where the tokenizer adds none.
     """
 
     architecture: str
@@ -48,6 +70,7 @@ class ModelConfig(Part):
     attention_output_bias: bool = False
     qk_norm: bool = False
     mlp_bias: bool = False
+    aqlm: AqlmConfig | None = None
     bos_id: int | None = None
     stop_ids: tuple[int, ...] = ()
 

@@ -215,7 +215,7 @@ def _write_checkpoint(folder: Path, config: ModelConfig) -> None:
     generator = torch.Generator().manual_seed(0)
     places = {}
     shards = [
-        {f"model.layers.{layer}.{name}": shape for name, shape in layer_shapes(config).items()}
+        {f"model.layers.{layer}.{name}": shape for name, shape in layer_shapes(config, layer).items()}
         for layer in range(config.num_layers)
     ]
     shards.append({EMBEDDING: (config.vocab_size, config.hidden_size), NORM: (config.hidden_size,)})
