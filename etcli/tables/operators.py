@@ -5,40 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import pydantic
-import yaml
-
-from etcli.common.errors import BuildError
+from etcli.common.errors import BuildError, EtcliError
 from etcli.common.hashing import file_sha256
+from etcli.tables.op_yaml import DESCRIPTION, read_description
 
-DESCRIPTION = "op.yaml"
 ATTENTION = "attention"
 """Folder under `native/` of the operators that chunks with `cache: ring` need."""
 
+AQLM = "aqlm"
+"""Folder under `native/` of the operators that chunks of precision `aqlm` need."""
+
+OFFERED = (AQLM,)
+"""Folders under `native/` that `build.custom_ops` names."""
+
 _TESTS = "tests"
-_COMPILED = (".cpp", ".h", ".cc", ".hpp", ".inc", ".inl")
-
-_Source = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*\.(cpp|cc)$")]
-_Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-_Flag = Annotated[str, pydantic.StringConstraints(pattern=r"^-[A-Za-z0-9][A-Za-z0-9_.=+-]*$")]
-# The name of the overload is what the runtime looks up; the rest is for people, and for PyTorch, which checks it.
-_Schema = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)?\(.*\) -> .+$")]
-
-
-class _Description(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
-
-    name: _Name
-    namespace: _Name
-    operators: tuple[_Schema, ...] = pydantic.Field(min_length=1)
-    sources: tuple[_Source, ...] = pydantic.Field(min_length=1)
-    architectures: dict[_Name, dict[_Source, tuple[_Flag, ...]]] = {}
-    definitions: tuple[_Name, ...] = ()
-    components: tuple[_Name, ...] = ("runtime",)
-    torch: tuple[_Source, ...] = ()
-    openmp: bool = False
+_COMPILED = (".cpp", ".h", ".cc", ".hpp", ".inc", ".inl", ".cxx", ".hh", ".hxx", ".ipp", ".def")
+_MAX_FILES = 5000
 
 
 @dataclass(frozen=True)
@@ -46,9 +29,10 @@ class OperatorLibrary:
     """Sources that register operators with ExecuTorch.
 
     `root` is their folder, `schemas` the operators' schemas without namespace, `sources` what is compiled for every processor,
-    `architectures` what is added for one (the first part of a compiler's triple), with flags for that file alone; `components` are the parts
-    of ExecuTorch's package that it is linked with, `hashes` the SHA-256 of every file by path relative to `root`. `torch` are the sources of
-    a PyTorch binding, which the library for ExecuTorch is compiled without; `openmp` is whether the sources can use OpenMP.
+    `architectures` what is added for one (the first part of a compiler's triple), with flags for that file alone; `flags` and `definitions`
+    are for all of them; `components` are the parts of ExecuTorch's package that it is linked with, `hashes` the SHA-256 of every file by
+    path relative to `root`. `torch` are the sources of a PyTorch binding, which the library for ExecuTorch is compiled without; `openmp` is
+    whether the sources can use OpenMP. `own` is whether the folder is the user's own, not one of etcli's.
     """
 
     name: str
@@ -62,6 +46,8 @@ class OperatorLibrary:
     hashes: Mapping[str, str]
     torch: tuple[str, ...] = ()
     openmp: bool = False
+    flags: tuple[str, ...] = ()
+    own: bool = False
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -73,28 +59,15 @@ class OperatorLibrary:
         return self.architectures.get(triple.split("-")[0], {})
 
 
-def read_operators(root: Path) -> OperatorLibrary:
-    """The operator library in the folder `root`.
+def read_operators(root: Path, *, own: bool = False, error: type[EtcliError] = BuildError) -> OperatorLibrary:
+    """The operator library in the folder `root`; `own` when it is the user's.
 
     Raises:
-        BuildError: code `operators.invalid`: its description is missing or wrong, or names a file that is not there.
+        EtcliError: of class `error`, code `operators.invalid`: its description is missing or wrong, or names a file that is not there; every
+            fault with its line.
     """
-    path = root / DESCRIPTION
-    try:
-        read = _Description.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise _bad(path, error.strerror or str(error)) from None
-    except (yaml.YAMLError, UnicodeDecodeError, pydantic.ValidationError) as error:
-        raise _bad(path, " ".join(str(error).split())) from None
-    listed = [*read.sources, *(name for extra in read.architectures.values() for name in extra), *read.torch]
-    absent = [name for name in listed if not (root / name).is_file()]
-    if absent:
-        raise _bad(path, f"it lists files that are not there: {', '.join(absent)}")
-    hashes = {
-        file.relative_to(root).as_posix(): file_sha256(file)
-        for file in sorted(root.rglob("*"))
-        if file.suffix in _COMPILED and file.relative_to(root).parts[0] != _TESTS
-    }
+    hint = "Correct it; docs/custom-operators.md lists the keys." if own else "Reinstall etcli, or undo the change."
+    read = read_description(root, error=error, hint=hint)
     return OperatorLibrary(
         name=read.name,
         root=root,
@@ -103,17 +76,27 @@ def read_operators(root: Path) -> OperatorLibrary:
         sources=read.sources,
         architectures=read.architectures,
         definitions=read.definitions,
-        components=read.components,
-        hashes={**hashes, DESCRIPTION: file_sha256(path)},
+        components=tuple(dict.fromkeys(("runtime", *read.components))),
+        hashes={**_hashes(root, error), DESCRIPTION: file_sha256(root / DESCRIPTION)},
         torch=read.torch,
         openmp=read.openmp,
+        flags=read.flags,
+        own=own,
     )
 
 
-def _bad(path: Path, why: str) -> BuildError:
-    return BuildError(
-        f"the operator library cannot be used: {why}",
-        code="operators.invalid",
-        hint="Reinstall etcli, or undo the change.",
-        file=path,
-    )
+def _hashes(root: Path, error: type[EtcliError]) -> dict[str, str]:
+    """Every file that a source may include from the folder. Tests and hidden folders (a workspace, a repository) are none of it."""
+    files = []
+    for file in root.rglob("*"):
+        parts = file.relative_to(root).parts
+        if file.suffix in _COMPILED and parts[0] != _TESTS and not any(part.startswith(".") for part in parts):
+            files.append(file)
+        if len(files) > _MAX_FILES:
+            raise error(
+                f"there are more than {_MAX_FILES} sources below {root}",
+                code="operators.invalid",
+                hint=f"Put {DESCRIPTION} and its sources into a folder of their own.",
+                file=root / DESCRIPTION,
+            )
+    return {file.relative_to(root).as_posix(): file_sha256(file) for file in sorted(files) if file.is_file()}
