@@ -13,7 +13,7 @@ from etcli.export.job import ChunkWork, Job, Outcome
 from etcli.export.lowering import PROGRAM, load_chunk, write_program
 from etcli.export.measure import Steps, peak_memory_bytes
 from etcli.export.quality import relative_error
-from etcli.export.quantizers.registry import quantise, rounds_activations, stored_blobs
+from etcli.export.quantizers.registry import leaves_alone, quantise, rounds_activations, stored_blobs
 from etcli.export.samples import sample_inputs
 from etcli.export.templates.filling import fill
 from etcli.export.templates.template import Refused
@@ -89,7 +89,7 @@ def _quantised(chunk: Chunk, work: ChunkWork) -> tuple[dict[str, float], dict[st
         quantise(chunk, work.precision)
         return {}, {}
     plain = {}
-    if not (work.precision.precision == work.precision.head == "fp32"):
+    if not leaves_alone(chunk, work.precision):
         plain = {
             method.name: chunk(*_inputs(chunk.config, work, number))[0].clone()
             for number, method in enumerate(work.methods)
@@ -105,7 +105,7 @@ def _quantised(chunk: Chunk, work: ChunkWork) -> tuple[dict[str, float], dict[st
                 code="export.not_finite",
                 hint="Its weights are finite but overflow float32: they are damaged or were converted wrongly. Compare them with their source.",
             )
-        shaken = chunk(*nudged(inputs)) if rounds_activations(work.precision) else None
+        shaken = chunk(*nudged(inputs)) if rounds_activations(chunk, work.precision) else None
         expected[method.name] = Expected(tuple(tensor.contiguous() for tensor in outputs), shaken)
     return {name: relative_error(expected[name].outputs[0], output) for name, output in plain.items()}, expected
 

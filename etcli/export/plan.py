@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from etcli.checkpoint.layout import EMBEDDING, HEAD, NORM, expected_shapes
+from etcli.checkpoint.sizes import loaded_bytes
 from etcli.common.errors import RecipeError, UsageError
 from etcli.export.job import EmbeddingDtype, EmbeddingSettings, NamedShape, PrecisionSettings
 from etcli.export.settings import embedding_settings, precision_settings
@@ -17,7 +18,8 @@ from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.schema import Recipe
 
 _FLOAT32 = 4
-_WEIGHT_BITS = {"fp32": 32, "fp16": 16, "8da8w": 8, "8da4w": 4}
+_WEIGHT_BITS = {"fp32": 32, "fp16": 16, "8da8w": 8, "8da4w": 4, "aqlm": 32}
+"""Of the weights that `nn.Linear` has: with aqlm those that the checkpoint keeps from it."""
 _EMBEDDING_BITS: dict[EmbeddingDtype, int] = {"float32": 32, "float16": 16, "int8": 8, "int4": 4}
 
 
@@ -38,7 +40,7 @@ class ChunkPlan:
         head: whether it ends in logits.
         programs: one with every method, or one a method, as the layout says.
         tensors: canonical names of the weights.
-        weights_bytes: their size in float32.
+        weights_bytes: their size in memory: in float32, AQLM's codes as they are.
         largest_bytes: that of the largest of them.
         stored_bytes: the size of all in a program, as the precision stores them.
     """
@@ -91,7 +93,7 @@ def make_plan(loaded: LoadedRecipe, config: ModelConfig) -> ExportPlan:
     positions = shapes[0].cache
     layers = config.num_layers // recipe.export.chunks
     shapes_of = expected_shapes(config)
-    sizes = {name: math.prod(shape) * _FLOAT32 for name, shape in shapes_of.items()}
+    sizes = {name: loaded_bytes(name, shape) for name, shape in shapes_of.items()}
     embedding, precision = embedding_settings(recipe), precision_settings(recipe)
     chunks = []
     for index in range(recipe.export.chunks):
@@ -132,10 +134,10 @@ def _programs(recipe: Recipe, index: int) -> tuple[ProgramPlan, ...]:
 
 
 def _stored_bytes(name: str, shape: tuple[int, ...], settings: PrecisionSettings) -> int:
-    """A tensor's bytes in a program: linears as their precision stores them, scales included, all else in float32."""
+    """A tensor's bytes in a program: linears as their precision stores them, scales included, all else as it is in memory."""
     count = math.prod(shape)
-    if len(shape) == 1:
-        return count * _FLOAT32
+    if len(shape) != 2:
+        return loaded_bytes(name, shape)
     precision = settings.head if name in (EMBEDDING, HEAD) else settings.precision
     scales = {"8da4w": 2 * count // (settings.group_size or count), "8da8w": _FLOAT32 * shape[0]}
     return count * _WEIGHT_BITS[precision] // 8 + scales.get(precision, 0)

@@ -82,7 +82,7 @@ def _run(job: Mapping[str, Any], console: Console, on_token: Callable[[], None])
         if event["event"] == "token":
             on_token()
         elif event["event"] == "weights":
-            size = f"{event['bytes'] / 1e9:.1f} GB of float32 weights"
+            size = f"{event['bytes'] / 1e9:.1f} GB of weights"
             if event["held"]:
                 console.detail(f"    the reference holds {size} in memory")
             else:

@@ -28,14 +28,14 @@ def work(job: dict[str, Any], send: Send) -> Mapping[str, Any]:
         EtcliError: as opening a checkpoint and `ReferenceDecoder` do.
     """
     from etcli.checkpoint.opening import open_checkpoint
-    from etcli.llama.passes import HeldPasses, StreamedPasses, fits_in_memory, float32_bytes
+    from etcli.llama.passes import HeldPasses, StreamedPasses, fits_in_memory, held_bytes
     from etcli.llama.reference import ReferenceDecoder
 
     use_physical_cores()
     adapter = job.get("adapter")
     checkpoint = open_checkpoint(Path(job["checkpoint"]), None if adapter is None else Path(adapter))
     held = fits_in_memory(checkpoint.config)
-    size = float32_bytes(checkpoint.config)
+    size = held_bytes(checkpoint.config)
     send({"event": "weights", "held": held, "bytes": size})
     kind = HeldPasses if held else StreamedPasses
     rounding = rounding_of(
@@ -64,12 +64,12 @@ def use_physical_cores() -> None:
 
 
 def rounding_of(precision: PrecisionSettings, embedding: EmbeddingSettings) -> Rounding | None:
-    """What an export with these settings does to the weights, None where it keeps float32 throughout."""
+    """What an export with these settings does to the weights, None where it keeps them all."""
     from etcli.export.quantizers.embedding import rounded
-    from etcli.export.quantizers.registry import quantise
+    from etcli.export.quantizers.registry import is_exact, quantise
     from etcli.llama.passes import Rounding
 
-    if precision.precision == precision.head == "fp32" and embedding.dtype == "float32":
+    if is_exact(precision) and embedding.dtype == "float32":
         return None
     return Rounding(lambda chunk: quantise(chunk, precision), lambda rows: rounded(rows, embedding))
 

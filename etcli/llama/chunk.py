@@ -19,7 +19,7 @@ FUSED = {
     "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
 }
-"""Linears of a layer that are several of the checkpoint's, one below the other."""
+"""Linears of a layer that are several of the checkpoint's, one below the other; those of AQLM networks never are."""
 
 
 class Chunk(nn.Module):
@@ -40,7 +40,7 @@ class Chunk(nn.Module):
         self.config = config
         self.first_layer = first_layer
         self.cache: CacheKind = cache
-        self.layers = nn.ModuleList(DecoderLayer(config, cache) for _ in range(layers))
+        self.layers = nn.ModuleList(DecoderLayer(config, first_layer + index, cache) for index in range(layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps) if head else None
         self.lm_head = linear(config.hidden_size, config.vocab_size, bias=False) if head else None
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from etcli.llama.attention import ATTENTION, Attended
-from etcli.llama.linear import linear
+from etcli.llama.attention import Attended, attention_class
+from etcli.llama.linear import LayerLinears, linear
 from etcli.llama.norm import RMSNorm
 from etcli.manifests.bundle import CacheKind
 from etcli.manifests.model import ModelConfig
@@ -23,31 +23,44 @@ def every_row(x: torch.Tensor) -> torch.Tensor:
 
 
 class FeedForward(nn.Module):
-    """SwiGLU: `down(silu(gate(x)) * up(x))`, `[1, T, H]` to `[1, T, H]`. Gate and up are one linear, taken apart with slices."""
+    """SwiGLU: `down(silu(gate(x)) * up(x))`, `[1, T, H]` to `[1, T, H]`.
 
-    def __init__(self, config: ModelConfig) -> None:
+    Gate and up are one linear, taken apart with slices; in AQLM networks they are two, each with codebooks of its own.
+    """
+
+    def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         hidden, bias = config.hidden_size, config.mlp_bias
+        linears = LayerLinears(config, layer)
         self.inner = config.intermediate_size
-        self.gate_up_proj = linear(hidden, 2 * self.inner, bias=bias)
-        self.down_proj = linear(self.inner, hidden, bias=bias)
+        self.gate_up_proj = linear(hidden, 2 * self.inner, bias=bias) if config.aqlm is None else None
+        if config.aqlm is not None:
+            self.gate_proj = linears.make("mlp.gate_proj", hidden, self.inner, bias=bias)
+            self.up_proj = linears.make("mlp.up_proj", hidden, self.inner, bias=bias)
+        self.down_proj = linears.make("mlp.down_proj", self.inner, hidden, bias=bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Same shape as `x`."""
-        both = self.gate_up_proj(x)
-        product: torch.Tensor = self.down_proj(functional.silu(both[..., : self.inner]) * both[..., self.inner :])
+        gate, up = self._products(x)
+        product: torch.Tensor = self.down_proj(functional.silu(gate) * up)
         return product
+
+    def _products(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.gate_up_proj is None:
+            return self.gate_proj(x), self.up_proj(x)
+        both = self.gate_up_proj(x)
+        return both[..., : self.inner], both[..., self.inner :]
 
 
 class DecoderLayer(nn.Module):
-    """A layer whose parameters carry Hugging Face's names after `model.layers.N.`, fused ones aside."""
+    """Layer `layer` of the network; parameters carry Hugging Face's names after `model.layers.N.`, fused ones aside."""
 
-    def __init__(self, config: ModelConfig, cache: CacheKind) -> None:
+    def __init__(self, config: ModelConfig, layer: int, cache: CacheKind) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.self_attn = ATTENTION[cache](config)
+        self.self_attn = attention_class(config, cache)(config, layer)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = FeedForward(config)
+        self.mlp = FeedForward(config, layer)
 
     def forward(
         self,

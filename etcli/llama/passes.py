@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import prod
 from typing import Protocol
 
 import torch
 
 from etcli.checkpoint.base import Checkpoint
 from etcli.checkpoint.layout import expected_shapes
+from etcli.checkpoint.sizes import loaded_bytes
 from etcli.common.memory import available_bytes
 from etcli.llama.chunk import Chunk
 from etcli.llama.weights import load_embedding, load_embedding_rows, load_weights
@@ -76,14 +76,14 @@ class StreamedPasses:
             yield _one_layer(self._checkpoint, layer, self._rounding)
 
 
-def float32_bytes(config: ModelConfig) -> int:
-    """Memory of all weights in float32; a tied head counts once."""
-    return 4 * sum(prod(shape) for shape in expected_shapes(config).values())
+def held_bytes(config: ModelConfig) -> int:
+    """Memory of all weights as they are read, float32 but for AQLM's codes; a tied head counts once."""
+    return sum(loaded_bytes(name, shape) for name, shape in expected_shapes(config).items())
 
 
 def fits_in_memory(config: ModelConfig) -> bool:
-    """Whether the float32 weights take at most half of the memory that is free now."""
-    return 2 * float32_bytes(config) <= available_bytes()
+    """Whether the weights as they are read take at most half of the memory that is free now."""
+    return 2 * held_bytes(config) <= available_bytes()
 
 
 def _rounded(rows: torch.Tensor, rounding: Rounding | None) -> torch.Tensor:

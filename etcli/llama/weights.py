@@ -10,6 +10,7 @@ from torch import nn
 
 from etcli.checkpoint.base import Checkpoint
 from etcli.checkpoint.layout import EMBEDDING, layout_problems
+from etcli.checkpoint.sizes import CODES
 from etcli.common.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def load_weights(chunk: Chunk, checkpoint: Checkpoint) -> None:
-    """Fill every parameter of `chunk` in float32.
+    """Fill every parameter of `chunk`: in float32, and AQLM's codes as they are, with inputs before outputs.
 
     Headers are compared first, those of the whole network, so nothing is read when something does not fit.
 
@@ -29,7 +30,11 @@ def load_weights(chunk: Chunk, checkpoint: Checkpoint) -> None:
         raise CheckpointError.many(problems)
     for name, sources in chunk.sources().items():
         owner, _, leaf = name.rpartition(".")
-        tensor = _stacked(checkpoint, sources, chunk.get_parameter(name).shape)
+        if name.endswith(CODES):
+            # the checkpoint's [out, in / 8, M], turned once for the kernels, which go over the outputs of one group of inputs
+            tensor = checkpoint.read(sources[0]).transpose(0, 1).contiguous()
+        else:
+            tensor = _stacked(checkpoint, sources, chunk.get_parameter(name).shape)
         setattr(chunk.get_submodule(owner), leaf, nn.Parameter(tensor, requires_grad=False))
 
 

@@ -12,7 +12,7 @@ DEFAULT_GROUP = 32
 GROUP_STEP = 32
 """XNNPACK takes groups of a multiple of this alone."""
 
-_HEADS = {"fp32": "fp32", "fp16": "fp16", "8da4w": "8da8w"}
+_HEADS = {"fp32": "fp32", "fp16": "fp16", "8da4w": "8da8w", "aqlm": "8da8w"}
 _GROUPED_EMBEDDINGS = ("int8", "int4")
 
 BACKEND_HEADS: dict[str, tuple[str, ...]] = {
@@ -28,10 +28,15 @@ Finding = tuple[str, str, str]
 def head_precision(recipe: Recipe) -> str:
     """The output layer's precision.
 
-    With 8da4w it is 8da8w by default: on the default model a head of 4 bits lowers the agreement with float32 from 0.69 to 0.61, one of
-    8 bits does not (benchmarks/quality.py).
+    With 8da4w and aqlm it is 8da8w by default, where the backend has that: on the default model a head of 4 bits lowers the agreement of
+    8da4w with float32 from 0.69 to 0.61, one of 8 bits does not (benchmarks/quality.py).
     """
-    return recipe.export.head or _HEADS.get(recipe.export.precision, recipe.export.precision)
+    if recipe.export.head is not None:
+        return recipe.export.head
+    default = _HEADS.get(recipe.export.precision)
+    if default is None:
+        return recipe.export.precision
+    return default if default in BACKEND_HEADS[recipe.export.backend] else "fp32"
 
 
 def embedding_precision(recipe: Recipe) -> str:
@@ -68,7 +73,7 @@ def precision_findings(recipe: Recipe) -> Iterator[Finding]:
         yield (
             "export.group_size",
             f"nothing is quantised in groups with precision {export.precision}",
-            "Remove group_size, or choose precision 8da4w, or embedding int8 or int4.",
+            "Remove group_size, or choose precision or head 8da4w, or embedding int8 or int4.",
         )
     elif export.group_size is not None and export.group_size % GROUP_STEP:
         yield (

@@ -214,7 +214,7 @@ def test_a_chunk_runs_as_eager_and_stores_what_is_foretold(
     tolerance = max(BACKENDS[backend].precisions[name] for name in (precision, head))
     for name, values in inputs.items():
         outputs = Runtime.get().load_program(str(path)).load_method(name).execute(list(values))
-        shaken = chunk(*nudged(values)) if rounds_activations(settings) else None
+        shaken = chunk(*nudged(values)) if rounds_activations(chunk, settings) else None
         compare_outputs(name, outputs, Expected(eager[name], shaken), tolerance)
 
     data = path.read_bytes()

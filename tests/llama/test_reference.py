@@ -8,7 +8,7 @@ import torch
 from etcli.checkpoint.opening import open_checkpoint
 from etcli.common.errors import CheckpointError, ExitCode, UsageError
 from etcli.llama import passes
-from etcli.llama.passes import HeldPasses, StreamedPasses, fits_in_memory, float32_bytes
+from etcli.llama.passes import HeldPasses, StreamedPasses, fits_in_memory, held_bytes
 from etcli.llama.reference import ReferenceDecoder
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5]
@@ -136,7 +136,7 @@ def test_streamed_weights_are_read_anew_for_every_pass_and_held_ones_once(networ
 @pytest.mark.parametrize("tied", [False, True])
 def test_weights_fit_when_they_take_half_of_the_free_memory(network, monkeypatch, tied: bool) -> None:
     model, checkpoint = network(tie_word_embeddings=tied)
-    size = float32_bytes(checkpoint.config)
+    size = held_bytes(checkpoint.config)
     assert size == 4 * sum(parameter.numel() for parameter in model.parameters())
     for free, fits in ((2 * size, True), (2 * size - 1, False)):
         monkeypatch.setattr(passes, "available_bytes", lambda free=free: free)

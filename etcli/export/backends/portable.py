@@ -20,7 +20,7 @@ class Portable:
 
     name: str = "portable"
     delegate: str | None = None
-    precisions: Mapping[str, float] = field(default_factory=lambda: {"fp32": 1e-4, "fp16": 1e-4})
+    precisions: Mapping[str, float] = field(default_factory=lambda: {"fp32": 1e-4, "fp16": 1e-4, "aqlm": 1e-4})
 
     def lower(self, programs: Mapping[str, ExportedProgram], half: Collection[str] = ()) -> ExecutorchProgramManager:
         """As `Backend.lower`."""

@@ -20,7 +20,7 @@ class Xnnpack:
     name: str = "xnnpack"
     delegate: str | None = "XnnpackBackend"
     precisions: Mapping[str, float] = field(
-        default_factory=lambda: {"fp32": 1e-4, "fp16": 1e-4, "8da4w": 1e-4, "8da8w": 1e-4}
+        default_factory=lambda: {"fp32": 1e-4, "fp16": 1e-4, "8da4w": 1e-4, "8da8w": 1e-4, "aqlm": 1e-4}
     )
 
     def lower(self, programs: Mapping[str, ExportedProgram], half: Collection[str] = ()) -> ExecutorchProgramManager:

@@ -46,6 +46,10 @@ class Quantizer(Protocol):
         """Whether a scale belongs to a group of weights, so that a group size is needed."""
 
     @property
+    def exact(self) -> bool:
+        """Whether the weight stays what was read, so that there is nothing to be lost."""
+
+    @property
     def stored_as_half(self) -> bool:
         """Whether the float32 weight, which holds float16's values alone, is to be written as float16 (`Backend.lower`)."""
 

@@ -25,6 +25,7 @@ class Float16:
 
     name: str = "fp16"
     grouped: bool = False
+    exact: bool = False
     stored_as_half: bool = True
     rounds_activations: bool = False
 

@@ -15,6 +15,7 @@ class Float32:
 
     name: str = "fp32"
     grouped: bool = False
+    exact: bool = True
     stored_as_half: bool = False
     rounds_activations: bool = False
 

@@ -18,6 +18,7 @@ class Int4Groups:
 
     name: str = "8da4w"
     grouped: bool = True
+    exact: bool = False
     stored_as_half: bool = False
     rounds_activations: bool = True
 

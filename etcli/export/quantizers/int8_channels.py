@@ -16,6 +16,7 @@ class Int8Channels:
 
     name: str = "8da8w"
     grouped: bool = False
+    exact: bool = False
     stored_as_half: bool = False
     rounds_activations: bool = True
 

@@ -19,6 +19,7 @@ _CLASSES = {
     "fp16": ("fp16", "Float16"),
     "8da4w": ("int4_groups", "Int4Groups"),
     "8da8w": ("int8_channels", "Int8Channels"),
+    "aqlm": ("aqlm", "Aqlm"),
 }
 
 
@@ -59,9 +60,19 @@ def half_weights(chunk: Chunk, settings: PrecisionSettings) -> frozenset[str]:
     return frozenset(f"{name}.weight" for name, _ in _linears(chunk) if _quantizer(name, settings).stored_as_half)
 
 
-def rounds_activations(settings: PrecisionSettings) -> bool:
+def is_exact(settings: PrecisionSettings) -> bool:
+    """Whether `quantise` leaves every weight of a network as it is."""
+    return QUANTIZERS[settings.precision].exact and QUANTIZERS[settings.head].exact
+
+
+def leaves_alone(chunk: Chunk, settings: PrecisionSettings) -> bool:
+    """Whether `quantise` leaves every weight of `chunk` as it is."""
+    return all(_quantizer(name, settings).exact for name, _ in _linears(chunk))
+
+
+def rounds_activations(chunk: Chunk, settings: PrecisionSettings) -> bool:
     """Whether any linear's input is rounded at run time."""
-    return QUANTIZERS[settings.precision].rounds_activations or QUANTIZERS[settings.head].rounds_activations
+    return any(_quantizer(name, settings).rounds_activations for name, _ in _linears(chunk))
 
 
 def stored_blobs(chunk: Chunk, settings: PrecisionSettings) -> Iterator[StoredBlob]:
