@@ -8,6 +8,7 @@ from typing import Any
 
 import pydantic
 
+from etcli.checkpoint.aqlm_config import quantised
 from etcli.checkpoint.families import Family
 from etcli.checkpoint.hf_keys import CODE, CONFIG, Keys
 from etcli.common.errors import EtcliError, Problems
@@ -60,11 +61,11 @@ def _config(keys: Keys, ends: Mapping[str, Any]) -> ModelConfig | None:
         "rms_norm_eps": keys.number("rms_norm_eps", 1e-6),
     }
     flags = {"tied_embeddings": keys.flag("tie_word_embeddings"), **_biases(keys, family)}
-    rope = keys.rope(family)
+    rope, aqlm = keys.rope(family), keys.aqlm()
     if keys.problems or rope is None:
         return None
     try:
-        return ModelConfig(
+        config = ModelConfig(
             architecture=family.architecture,
             rope=rope,
             stop_ids=_end_ids(keys.config, ends, vocabulary),
@@ -76,6 +77,7 @@ def _config(keys: Keys, ends: Mapping[str, Any]) -> ModelConfig | None:
         for item in error.errors():
             keys.wrong(f"{'.'.join(map(str, item['loc'])) or 'the configuration'}: {item['msg']}")
         return None
+    return config if aqlm is None else quantised(config, aqlm, keys)
 
 
 def _biases(keys: Keys, family: Family) -> dict[str, bool]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from etcli.checkpoint.aqlm_config import AqlmKeys, is_aqlm, names_own_code, plain_model_type, read_aqlm
 from etcli.checkpoint.families import BY_MODEL_TYPE, FAMILIES, Family
 from etcli.checkpoint.numbers import positive, told
 from etcli.checkpoint.rope import RopeError, rope_from_hf
@@ -67,7 +68,7 @@ class Keys:
 
         Both names must agree: transformers goes by `model_type`, other programs by `architectures`.
         """
-        named, kind = self.config.get("architectures"), self.config.get("model_type")
+        named, kind = self.config.get("architectures"), plain_model_type(self.config)
         if named is not None and not isinstance(named, list):
             self.wrong(f"architectures is {told(named)}, not a list")
             return None
@@ -87,13 +88,19 @@ class Keys:
             self.refuse(f"the activation {activation} (hidden_act)")
         for key, neutral, what in _FOREIGN:
             value = self.config.get(key)
-            if value is not None and value not in neutral:
+            if value is not None and value not in neutral and not (key == "auto_map" and names_own_code(self.config)):
                 self.refuse(what if key in what else f"{what} ({key} {str(value)[:40]})")
         return family
+
+    def aqlm(self) -> AqlmKeys | None:
+        """What is said of quantisation by AQLM; None for weights of another kind, or with the problems noted."""
+        return read_aqlm(self) if is_aqlm(self.config) else None
 
     def _refuse_quantised(self) -> None:
         if self.config.get("quantization"):
             self._refuse_method("MLX")
+            return
+        if is_aqlm(self.config):
             return
         quantised = self.config.get("quantization_config") or self.config.get("compression_config")
         if not quantised:
@@ -191,7 +198,7 @@ class Keys:
                 f"{self.path.parent.name} has {what}, which is not supported",
                 code="checkpoint.unsupported",
                 hint=hint
-                or f"Supported: {', '.join(FAMILIES)}, not quantised, silu, with default, linear or llama3 rope scaling.",
+                or f"Supported: {', '.join(FAMILIES)}, not quantised or by AQLM, silu, with default, linear or llama3 rope scaling.",
                 file=self.path,
             )
         )

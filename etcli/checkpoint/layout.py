@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from etcli.checkpoint.aqlm import quantised_shapes
+from etcli.checkpoint.aqlm import GROUP, quantised_shapes
 from etcli.checkpoint.base import TensorInfo
+from etcli.checkpoint.grouping import by_pattern, in_layers, layer_pattern
 from etcli.common.errors import CheckpointError, Problem
 from etcli.manifests.model import ModelConfig
 from etcli.output.units import counted
@@ -78,6 +79,12 @@ def _plain_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def linear_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """`[out_features, in_features]` of one layer's linears by their names after `model.layers.N.` (`self_attn.q_proj`), quantised or not."""
+    shapes = _plain_shapes(config)
+    return {name.removesuffix(".weight"): shape for name, shape in shapes.items() if len(shape) == 2}
+
+
 def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Every tensor of the network by canonical name, in the order it is used."""
     shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (config.vocab_size, config.hidden_size)}
@@ -103,17 +110,17 @@ def layout_problems(config: ModelConfig, tensors: Mapping[str, TensorInfo], path
         if info is None:
             missing.append(name)
         elif info.shape != shape:
-            wrong.setdefault((_pattern(name), shape, info.shape), []).append(name)
-    for pattern, names in _by_pattern(missing).items():
+            wrong.setdefault((layer_pattern(name), shape, info.shape), []).append(name)
+    for pattern, names in by_pattern(missing).items():
         yield CheckpointError.problem(
-            f"{_count(pattern, names)} missing",
+            f"{in_layers(pattern, names)} is missing",
             code="checkpoint.tensor_missing",
             hint=_missing_hint(config, pattern, names),
             file=path,
         )
     for (pattern, shape, found), names in wrong.items():
         yield CheckpointError.problem(
-            f"{_count(pattern, names)} {_show(found)}, the configuration asks for {_show(shape)}",
+            f"{in_layers(pattern, names)} is {_show(found)}, the configuration asks for {_show(shape)}",
             code="checkpoint.tensor_shape",
             hint=_shape_hint(config, pattern, found),
             file=path,
@@ -132,7 +139,9 @@ def unused_problem(config: ModelConfig, extra: list[str], path: Path) -> Problem
     hint = "The configuration describes another network than these weights; use the one that came with them."
     if layers > config.num_layers:
         hint = f"The weights have {counted(layers, 'layer')}, the configuration says {config.num_layers} (num_hidden_layers)."
-    elif method := quantised_by(network):
+    elif config.aqlm is None and any(name.endswith(".codebooks") for name in network):
+        hint = "These weights are quantised by AQLM, which their configuration does not say; use the config.json that came with them."
+    elif config.aqlm is None and (method := quantised_by(network)):
         hint = f"These are the parts of weights quantised by {method}, which is not supported; use the model's unquantised weights."
     elif any(name.endswith(("q_norm.weight", "k_norm.weight")) for name in network):
         hint = (
@@ -140,7 +149,7 @@ def unused_problem(config: ModelConfig, extra: list[str], path: Path) -> Problem
         )
     elif any(name.endswith(".bias") for name in network):
         hint = "These weights have biases that the configuration does not mention (attention_bias, mlp_bias)."
-    kinds = _by_pattern(network)
+    kinds = by_pattern(network)
     shown = ", ".join(shorten(kind) for kind in list(kinds)[:_NAMED]) + (", ..." if len(kinds) > _NAMED else "")
     return CheckpointError.problem(
         f"the configured network has no place for {counted(len(network), 'tensor')} of the weights: {shown}",
@@ -156,26 +165,6 @@ def quantised_by(names: Iterable[str]) -> str | None:
         if any(re.search(pattern, name) for name in names):
             return method
     return None
-
-
-def _pattern(name: str) -> str:
-    return re.sub(r"\.layers\.\d+\.", ".layers.*.", name)
-
-
-def _by_pattern(names: list[str]) -> dict[str, list[str]]:
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        groups.setdefault(_pattern(name), []).append(name)
-    return groups
-
-
-def _count(pattern: str, names: list[str]) -> str:
-    if len(names) == 1:
-        return f"{names[0]} is"
-    layers = sorted(int(name.split(".")[2]) for name in names)
-    whole = layers == list(range(layers[0], layers[-1] + 1))
-    where = f"layers {layers[0]} to {layers[-1]}" if whole else "layers " + ", ".join(map(str, layers))
-    return f"{pattern} ({where}) is"
 
 
 def _show(shape: tuple[int, ...]) -> str:
@@ -198,7 +187,9 @@ def _missing_hint(config: ModelConfig, pattern: str, names: list[str]) -> str:
 
 
 def _shape_hint(config: ModelConfig, pattern: str, found: tuple[int, ...]) -> str:
-    kind = pattern.rsplit(".", 2)[-2]
+    kind, last = pattern.rsplit(".", 2)[-2:]
+    if last == "codes" and len(found) == 3:
+        found = (found[0], found[1] * GROUP)  # the plain matrix that they stand for
     heads, rest = divmod(found[0], config.head_dim) if found else (0, 1)
     if kind in ("k_proj", "v_proj") and heads and not rest and config.num_heads % heads == 0:
         return f"These weights have {counted(heads, 'KV head')}; the configuration should say num_key_value_heads: {heads}."

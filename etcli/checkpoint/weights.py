@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from etcli.checkpoint.aqlm_tensors import aqlm_findings, turned
 from etcli.checkpoint.base import TensorInfo
 from etcli.checkpoint.dialects import DIALECTS, META, Dialect, dialect_of, foreign_names
 from etcli.checkpoint.hashes import TensorHashes
@@ -74,19 +75,21 @@ def examine_weights(
                 file=path,
             )
         )
-    infos = {name: piece.info for name, piece in pieces.items()}
-    config = read_config(infos, problems, weights.remarks)
+    config = read_config({name: piece.info for name, piece in pieces.items()}, problems, weights.remarks)
     if config is None:
         return None, problems.found
-    expected = expected_shapes(config)
-    # what could not be put together has been named, and is neither missing nor of another shape
-    broken = {name: TensorInfo(expected[name], "", 0) for name in named if name not in pieces and name in expected}
-    found = [*layout_problems(config, infos | broken, path)]
-    spare = [HEAD] if config.tied_embeddings else []
+    expected, pieces = expected_shapes(config), turned(config, pieces, weights.remarks)
+    infos = {name: piece.info for name, piece in pieces.items()}
+    found, settled = aqlm_findings(config, infos, path)
+    # what could not be put together, or contradicts AQLM's configuration, has been named: it is neither missing nor of another shape
+    broken = [name for name in expected if name in settled or (name in named and name not in pieces)]
+    found += layout_problems(config, infos | {name: TensorInfo(expected[name], "", 0) for name in broken}, path)
+    spare = settled | ({HEAD} if config.tied_embeddings else set())
     extra = unused_problem(config, [name for name in pieces if name not in expected and name not in spare], path)
     found += [extra] if extra else []
     problems.found.extend(_worded(dialect.spoken(problem), weights.words) for problem in found)
-    for kind in sorted({pieces[name].dtype for name in expected if name in pieces} - set(READABLE)):
+    numbers = [name for name in expected if name in pieces and not name.endswith(".codes")]
+    for kind in sorted({pieces[name].dtype for name in numbers} - set(READABLE)):
         problems.add(
             CheckpointError.problem(
                 f"{path.name} holds tensors of the type {kind}, which is not supported",
@@ -149,7 +152,15 @@ class WeightsCheckpoint:
 
     def read(self, name: str) -> torch.Tensor:
         """See `Checkpoint.read`. Query and key rows come in rotate-half order."""
-        return self.read_rows(name, 0, stored_tensor(self._pieces, name, self.path).info.shape[0])
+        values = self.read_rows(name, 0, stored_tensor(self._pieces, name, self.path).info.shape[0])
+        if name.endswith(".scales") and not values.any():
+            raise CheckpointError(
+                f"{name} holds nothing but zeros, with which the linear would give zeros for everything",
+                code="checkpoint.aqlm_scales",
+                hint="The tensor is damaged or was converted wrongly: fetch the checkpoint again, and compare its sha256.",
+                file=self.path,
+            )
+        return values
 
     def read_rows(self, name: str, start: int, stop: int) -> torch.Tensor:
         """See `Checkpoint.read_rows`."""

@@ -254,7 +254,7 @@ def test_neutral_keys_are_fine(tmp_path: Path, neutral: dict[str, Any]) -> None:
     [
         *[
             ({"quant_method": name}, name)
-            for name in ("gptq", "awq", "bitsandbytes", "fp8", "aqlm", "compressed-tensors")
+            for name in ("gptq", "awq", "bitsandbytes", "fp8", "vptq", "compressed-tensors")
         ],
         ({"load_in_4bit": True}, "bitsandbytes"),
         ({"bits": 4}, "an unnamed method"),
