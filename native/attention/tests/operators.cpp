@@ -6,10 +6,12 @@
 
 #include <executorch/extension/memory_allocator/malloc_memory_allocator.h>
 
-#include "boxed.h"
+#include "../../testing/boxed.h"
 #include "example.h"
 
 using namespace etcli::attention;
+using etcli::testing::call_operator;
+using etcli::testing::Held;
 using executorch::aten::ScalarType;
 using executorch::runtime::Error;
 

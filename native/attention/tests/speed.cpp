@@ -6,10 +6,10 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "../../testing/pool.h"
 #include "../run.h"
 #include "../versions.h"
 #include "example.h"
-#include "pool.h"
 
 using namespace etcli::attention;
 

@@ -9,10 +9,10 @@
 
 #include <executorch/runtime/kernel/thread_parallel_interface.h>
 
+#include "../../testing/pool.h"
 #include "../run.h"
 #include "../versions.h"
 #include "example.h"
-#include "pool.h"
 
 using namespace etcli::attention;
 

@@ -1,7 +1,7 @@
 // Calls an operator the way the runtime does: found by name in the registry, arguments as tagged values.
 #pragma once
 
-#include <string>
+#include <memory>
 #include <vector>
 
 #include <executorch/runtime/core/evalue.h>
@@ -9,10 +9,11 @@
 #include <executorch/runtime/kernel/operator_registry.h>
 #include <executorch/runtime/platform/runtime.h>
 
-namespace etcli::attention {
+namespace etcli::testing {
 
-// A tensor over memory that is someone else's.
+// A tensor over memory that is someone else's, or none.
 struct Held {
+  Held() = default;
   Held(void* data, std::vector<executorch::aten::SizesType> of, executorch::aten::ScalarType dtype = executorch::aten::ScalarType::Float)
       : sizes(std::move(of)), order(sizes.size()), strides(sizes.size()) {
     executorch::aten::StridesType step = 1;
@@ -42,4 +43,4 @@ inline executorch::runtime::Error call_operator(const char* name, std::vector<He
   return context.failure_state();
 }
 
-}  // namespace etcli::attention
+}  // namespace etcli::testing

@@ -1,0 +1,22 @@
+#include "versions.h"
+
+namespace etcli::aqlm {
+
+std::vector<Version> usable_versions() {
+  std::vector<Version> versions = {{"reference", {{1, 1, reference}}}, {"baseline", {kernels_baseline[0], kernels_baseline[1]}}};
+#if defined(__x86_64__)
+  // What the compiler's runtime says takes into account whether the system saves the registers.
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (avx2) versions.push_back({"avx2", {kernels_avx2[0], kernels_avx2[1]}});
+  if (avx2 && __builtin_cpu_supports("avx512f")) versions.push_back({"avx512", {kernels_avx2[0], kernels_avx2[1], kernels_avx512[0]}});
+#endif
+  return versions;
+}
+
+const Version& best_version() {
+  static const Version best = usable_versions().back();
+  return best;
+}
+
+}  // namespace etcli::aqlm
