@@ -72,8 +72,11 @@ def examine_adapter(folder: Path, base: Checkpoint) -> tuple[AdaptedCheckpoint |
     if missing is not None:
         return None, [missing]
     if base.config.aqlm is not None:
-        hint = "Name the unquantised model as model.source, with the adapter; quantise the two together with model.quantize: aqlm (a demonstration), or export.precision: 8da4w."
-        text = "its base model is quantised by AQLM: a sum of codebook vectors has no place for what the adapter adds"
+        text = "its base model is quantised by AQLM, whose sums of codebook vectors have no place for what it adds"
+        hint = (
+            "Name the unquantised model as model.source, with the adapter. "
+            "export.precision: 8da4w quantises the two together, and so does, for a demonstration, model.quantize: aqlm."
+        )
         return None, [_problem(folder, text, "unsupported", hint=hint)]
     config = read_adapter_config(folder, problems)
     stored = problems.attempt(lambda: read_safetensors_header(folder / WEIGHTS))

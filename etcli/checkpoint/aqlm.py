@@ -1,6 +1,6 @@
 """Linears quantised by AQLM: which tensors stand in a matrix's place, and of what shape.
 
-A group of `GROUP` neighbouring inputs of one output is the sum of one vector from each codebook, times the output's scale. The names and
+A group of 8 neighbouring inputs of one output is the sum of one vector from each codebook, times the output's scale. The names and
 shapes are those that `aqlm.QuantizedLinear` saves (https://github.com/Vahe1994/AQLM).
 """
 
@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-GROUP = 8
-"""Inputs that one code stands for."""
-
-ENTRIES = 256
-"""Vectors of a codebook: codes have 8 bits."""
+from etcli.manifests.model import AQLM_ENTRIES, AQLM_GROUP
 
 
 def aqlm_shapes(shape: tuple[int, ...], codebooks: int) -> dict[str, tuple[int, ...]]:
     """What stands in the place of a matrix of `shape` (`[out_features, in_features]`), by the last part of its name."""
     out_features, in_features = shape
     return {
-        "codes": (out_features, in_features // GROUP, codebooks),
-        "codebooks": (codebooks, ENTRIES, 1, GROUP),
+        "codes": (out_features, in_features // AQLM_GROUP, codebooks),
+        "codebooks": (codebooks, AQLM_ENTRIES, 1, AQLM_GROUP),
         "scales": (out_features, 1, 1, 1),
     }
 

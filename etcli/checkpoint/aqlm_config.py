@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from etcli.checkpoint.aqlm import GROUP
 from etcli.checkpoint.layout import linear_shapes
 from etcli.checkpoint.numbers import told
 from etcli.common.errors import CheckpointError
-from etcli.manifests.model import AqlmConfig, ModelConfig
+from etcli.manifests.model import AQLM_GROUP, AqlmConfig, ModelConfig
 
 if TYPE_CHECKING:
     from etcli.checkpoint.hf_keys import Keys
@@ -137,11 +136,11 @@ def _refusals(numbers: Mapping[str, int]) -> Iterator[tuple[str, str, str]]:
             "aqlm_out_group",
             "a table of products serves outputs one at a time",
         )
-    if inputs != GROUP:
+    if inputs != AQLM_GROUP:
         yield (
             f"groups of {inputs} inputs (in_group_size)",
             "aqlm_in_group",
-            f"the operators take {GROUP} inputs at a time",
+            f"the operators take {AQLM_GROUP} inputs at a time",
         )
 
 
@@ -153,11 +152,11 @@ def quantised(config: ModelConfig, said: AqlmKeys, keys: Keys) -> ModelConfig | 
         for name, shape in linear_shapes(config).items()
     }
     kept = {name for name in linears if _named(name, said.not_quantized)}
-    uneven = sorted({shape[1] for name, shape in linears.items() if name not in kept and shape[1] % GROUP})
+    uneven = sorted({shape[1] for name, shape in linears.items() if name not in kept and shape[1] % AQLM_GROUP})
     if uneven:
         keys.problems.add(
             CheckpointError.problem(
-                f"{keys.path.parent.name} is said to be quantised by AQLM in groups of {GROUP} inputs, "
+                f"{keys.path.parent.name} is said to be quantised by AQLM in groups of {AQLM_GROUP} inputs, "
                 f"which do not divide linears of {' and '.join(map(str, uneven))} inputs",
                 code="checkpoint.aqlm_columns",
                 hint="The configuration is of another model than the weights; use the config.json that came with them.",

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from etcli.checkpoint.aqlm import ENTRIES, GROUP, aqlm_shapes
+from etcli.checkpoint.aqlm import aqlm_shapes
 from etcli.checkpoint.aqlm_config import CODEBOOKS, INSTEAD, KEPT
 from etcli.checkpoint.base import TensorInfo
 from etcli.checkpoint.grouping import by_pattern, in_layers
 from etcli.checkpoint.layout import HEAD, linear_shapes
 from etcli.checkpoint.shards import Piece
-from etcli.checkpoint.stored import CODES, contiguous_strides
+from etcli.checkpoint.stored import CODE_TYPES, contiguous_strides
 from etcli.common.errors import CheckpointError, Problem
-from etcli.manifests.model import AqlmConfig, ModelConfig
+from etcli.manifests.model import AQLM_ENTRIES, AQLM_GROUP, AqlmConfig, ModelConfig
 from etcli.output.units import counted
 
 PARTS = ("codes", "codebooks", "scales")
@@ -163,7 +163,7 @@ def _codebook_problems(
     config: ModelConfig, aqlm: AqlmConfig, tensors: Mapping[str, TensorInfo], wrong: set[str], path: Path
 ) -> tuple[list[Problem], set[str]]:
     """Codebooks that are not those of the configuration: one problem a shape, which speaks for the codes that look up in them too."""
-    wanted = (aqlm.codebooks, ENTRIES, 1, GROUP)
+    wanted = (aqlm.codebooks, AQLM_ENTRIES, 1, AQLM_GROUP)
     others: dict[tuple[int, ...], list[str]] = {}
     for name, _ in _quantised(config, aqlm):
         info = tensors.get(f"{name}.codebooks")
@@ -190,7 +190,7 @@ def _codebook_problems(
 def _codebook_hint(shape: tuple[int, ...]) -> str:
     if len(shape) != 4:
         return "The weights are not of AQLM's form; fetch the checkpoint again."
-    if shape[1:] == (ENTRIES, 1, GROUP) and shape[0] in CODEBOOKS:
+    if shape[1:] == (AQLM_ENTRIES, 1, AQLM_GROUP) and shape[0] in CODEBOOKS:
         return f"These weights have num_codebooks: {shape[0]}; use the config.json that came with them."
     return f"Such codebooks are not supported. {INSTEAD}"
 
@@ -201,7 +201,7 @@ def _code_type_problems(
     kinds: dict[str, list[str]] = {}
     for name, _ in _quantised(config, aqlm):
         info = tensors.get(f"{name}.codes")
-        if info is not None and info.dtype not in CODES:
+        if info is not None and info.dtype not in CODE_TYPES:
             kinds.setdefault(info.dtype, []).append(f"{name}.codes")
     for kind, names in kinds.items():
         patterns = [in_layers(pattern, group) for pattern, group in by_pattern(names).items()]
@@ -212,7 +212,7 @@ def _code_type_problems(
             else ""
         )
         yield CheckpointError.problem(
-            f"the codes of {counted(len(names), 'linear')} are of the type {kind}, where codes of {_BITS} bits are {' or '.join(CODES)}: {shown}",
+            f"the codes of {counted(len(names), 'linear')} are of the type {kind}, where codes of {_BITS} bits are {' or '.join(CODE_TYPES)}: {shown}",
             code="checkpoint.aqlm_codes",
             hint=f"{wide}{INSTEAD}",
             file=path,

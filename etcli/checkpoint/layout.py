@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from etcli.checkpoint.aqlm import GROUP, quantised_shapes
+from etcli.checkpoint.aqlm import quantised_shapes
 from etcli.checkpoint.base import TensorInfo
 from etcli.checkpoint.grouping import by_pattern, in_layers, layer_pattern
 from etcli.common.errors import CheckpointError, Problem
-from etcli.manifests.model import ModelConfig
+from etcli.manifests.model import AQLM_GROUP, ModelConfig
 from etcli.output.units import counted
 from etcli.recipe.written import shorten
 
@@ -189,7 +189,7 @@ def _missing_hint(config: ModelConfig, pattern: str, names: list[str]) -> str:
 def _shape_hint(config: ModelConfig, pattern: str, found: tuple[int, ...]) -> str:
     kind, last = pattern.rsplit(".", 2)[-2:]
     if last == "codes" and len(found) == 3:
-        found = (found[0], found[1] * GROUP)  # the plain matrix that they stand for
+        found = (found[0], found[1] * AQLM_GROUP)  # the plain matrix that they stand for
     heads, rest = divmod(found[0], config.head_dim) if found else (0, 1)
     if kind in ("k_proj", "v_proj") and heads and not rest and config.num_heads % heads == 0:
         return f"These weights have {counted(heads, 'KV head')}; the configuration should say num_key_value_heads: {heads}."

@@ -30,7 +30,7 @@ BITS = {
 READABLE = ("F32", "F16", "BF16")
 """Types of weights that are read."""
 
-CODES = ("I8", "U8")
+CODE_TYPES = ("I8", "U8")
 """Types of codes of 8 bits: the bytes are the same."""
 
 
@@ -80,7 +80,7 @@ def unmapped(name: str, file: Path, error: Exception) -> CheckpointError:
 def read_stored(tensor: StoredTensor, rows: npt.NDArray[np.intp] | None = None) -> torch.Tensor:
     """The tensor, or the rows asked for in their order, contiguous, in memory of its own: in float32, or codes in int8.
 
-    Needs one of `READABLE` or `CODES`. Unsigned codes from 128 on come out negative, as signed files hold them.
+    Needs one of `READABLE` or `CODE_TYPES`. Unsigned codes from 128 on come out negative, as signed files hold them.
 
     Raises:
         CheckpointError: `checkpoint.truncated`, the file no longer has its bytes.
@@ -99,12 +99,17 @@ def read_stored(tensor: StoredTensor, rows: npt.NDArray[np.intp] | None = None) 
         flat = flat.view(f"u{size}").byteswap().view(np.uint8)
     elif tensor.offset % size:
         flat = flat.copy()  # some processors refuse elements that cross their own boundaries
-    types = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, **dict.fromkeys(CODES, torch.int8)}
+    types = {
+        "F32": torch.float32,
+        "F16": torch.float16,
+        "BF16": torch.bfloat16,
+        **dict.fromkeys(CODE_TYPES, torch.int8),
+    }
     values = torch.from_numpy(flat).view(types[tensor.dtype])
     shaped = values.as_strided(tensor.shape, tensor.strides or contiguous_strides(tensor.shape))
     if rows is not None:
         first, count = (int(rows[0]), len(rows)) if len(rows) else (0, 0)
         in_order = bool(np.array_equal(rows, np.arange(first, first + count)))
         shaped = shaped[first : first + count] if in_order else shaped[torch.from_numpy(rows)]
-    kind = torch.int8 if tensor.dtype in CODES else torch.float32
+    kind = torch.int8 if tensor.dtype in CODE_TYPES else torch.float32
     return shaped.to(kind, copy=True, memory_format=torch.contiguous_format)

@@ -23,6 +23,12 @@ class RopeConfig(Part):
     original_context: int = 8192
 
 
+AQLM_GROUP = 8
+"""Inputs of one output that a code of AQLM stands for."""
+
+AQLM_ENTRIES = 256
+"""Vectors of a codebook of AQLM: codes have 8 bits."""
+
 _KEPT = r"^model\.layers\.(0|[1-9][0-9]{0,3})\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)$"
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from etcli.common.errors import Problem, RecipeError
-from etcli.manifests.model import ModelConfig
+from etcli.manifests.model import AQLM_GROUP, ModelConfig
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.precisions import GROUP_STEP, group_size, groups_embedding, groups_head, groups_linears
 
@@ -15,7 +15,8 @@ _PADDING_ROWS = 1024
 
 
 def fit_problems(loaded: LoadedRecipe, model: ModelConfig) -> Iterator[Problem]:
-    """What the recipe asks of the network that it cannot give: chunks that do not share its layers, a cache longer than attention reaches."""
+    """What the recipe asks of the network that it cannot give: chunks that do not share its layers, a cache longer than attention reaches,
+    a precision that is not that of its weights."""
     chunks = loaded.recipe.export.chunks
     if model.num_layers % chunks:
         fitting = ", ".join(str(n) for n in range(1, model.num_layers + 1) if model.num_layers % n == 0)
@@ -26,6 +27,7 @@ def fit_problems(loaded: LoadedRecipe, model: ModelConfig) -> Iterator[Problem]:
             code="recipe.chunks",
             hint=f"Numbers of chunks that fit: {fitting}",
         )
+    yield from _aqlm_problems(loaded, model)
     yield from _group_problems(loaded, model)
     cache = loaded.recipe.export.parsed_shapes[0].cache
     if model.sliding_window is not None and cache > model.sliding_window:
@@ -35,6 +37,60 @@ def fit_problems(loaded: LoadedRecipe, model: ModelConfig) -> Iterator[Problem]:
             f"a cache of {cache} positions is longer than the sliding window of {model.sliding_window} that the network attends over",
             code="recipe.sliding_window",
             hint=f"Use caches of at most {model.sliding_window} positions: within them sliding attention is full attention.",
+        )
+
+
+def quantising_problems(loaded: LoadedRecipe, source: ModelConfig) -> Iterator[Problem]:
+    """Why `model.quantize: aqlm` cannot be had of the network in `model.source`; nothing for recipes without it.
+
+    `fit_problems` holds of the source and of the network that is made of it alike, this of the source alone.
+    """
+    if loaded.recipe.model.quantize is None:
+        return
+    if source.aqlm is not None:
+        yield _problem(
+            loaded,
+            "model.quantize",
+            "the checkpoint is quantised by AQLM already",
+            code="recipe.aqlm_twice",
+            hint="Remove the key: export.precision: aqlm takes the checkpoint as it is.",
+        )
+        return
+    inputs = {
+        "hidden size": source.hidden_size,
+        "attention heads together": source.num_heads * source.head_dim,
+        "feed-forward size": source.intermediate_size,
+    }
+    wrong = {name: number for name, number in inputs.items() if number % AQLM_GROUP}
+    if wrong:
+        told = ", ".join(f"{number} ({name})" for name, number in wrong.items())
+        yield _problem(
+            loaded,
+            "model.quantize",
+            f"AQLM quantises {AQLM_GROUP} inputs at a time, which do not divide {told}",
+            code="recipe.aqlm_group",
+            hint="Use precision fp32 or fp16 for this network.",
+        )
+
+
+def _aqlm_problems(loaded: LoadedRecipe, model: ModelConfig) -> Iterator[Problem]:
+    """A precision that is not that of the weights: codes stay codes, and plain matrices have none."""
+    precision = loaded.recipe.export.precision
+    if model.aqlm is not None and precision != "aqlm":
+        yield _problem(
+            loaded,
+            "export.precision",
+            f"the checkpoint is quantised by AQLM, and precision {precision} is made of plain weights",
+            code="recipe.aqlm_checkpoint",
+            hint=f"Set export.precision: aqlm, or name the unquantised model as model.source for {precision}.",
+        )
+    elif precision == "aqlm" and model.aqlm is None and loaded.recipe.model.quantize is None:
+        yield _problem(
+            loaded,
+            "export.precision",
+            "precision aqlm needs weights quantised by AQLM, and those of the checkpoint are not",
+            code="recipe.aqlm_plain",
+            hint="Name an AQLM checkpoint as model.source (2x8 or 1x8), or set model.quantize: aqlm for one of demonstration quality, or use precision 8da4w.",
         )
 
 

@@ -81,6 +81,12 @@ def precision_findings(recipe: Recipe) -> Iterator[Finding]:
             f"{export.group_size} is not a multiple of {GROUP_STEP}, which XNNPACK's kernels need",
             f"Use {', '.join(str(GROUP_STEP << power) for power in range(4))}.",
         )
+    if recipe.model.quantize is not None and export.precision != "aqlm":
+        yield (
+            "model.quantize",
+            f"weights quantised by AQLM are for precision aqlm, not {export.precision}",
+            "Set export.precision: aqlm, or remove model.quantize.",
+        )
     heads = BACKEND_HEADS[export.backend]
     if export.head is not None and export.head not in heads:
         yield (

@@ -13,7 +13,13 @@ from etcli.export.assembly import stop_sources, united_config
 from etcli.manifests.model import ModelConfig
 from etcli.output.console import Console
 from etcli.output.units import counted
-from etcli.recipe.fit import fit_problems, long_cache_warning, padded_vocabulary_remark, vocabulary_warning
+from etcli.recipe.fit import (
+    fit_problems,
+    long_cache_warning,
+    padded_vocabulary_remark,
+    quantising_problems,
+    vocabulary_warning,
+)
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.sources import adapter_path
 from etcli.recipe.support import unsupported
@@ -75,7 +81,7 @@ def validate(loaded: LoadedRecipe, console: Console) -> Validated:
             model, kind = checkpoint.config, checkpoint.format
             for remark in checkpoint.remarks:
                 console.warn(remark, code="checkpoint.remark")
-            problems.found.extend(fit_problems(loaded, model))
+            problems.found.extend([*quantising_problems(loaded, model), *fit_problems(loaded, model)])
             long = long_cache_warning(loaded, model)
             if long is not None:
                 console.warn(long, code="export.long_cache")
