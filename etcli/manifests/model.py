@@ -49,6 +49,11 @@ class AqlmConfig(Part):
             raise ValueError("the names are not sorted, or one stands there twice")
         return kept
 
+    @property
+    def scheme(self) -> str:
+        """Codebooks by bits of a code, as the names of published models have it: `2x8`."""
+        return f"{self.codebooks}x8"
+
 
 class ModelConfig(Part):
     """A Llama-family network in Hugging Face terms.

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from etcli.checkpoint.base import Checkpoint
 from etcli.checkpoint.checks import header_problems
+from etcli.checkpoint.layout import expected_shapes
 from etcli.checkpoint.opening import open_checkpoint
 from etcli.common.errors import EtcliError, UsageError
 from etcli.manifests.build import BuildManifest, ElfFacts
@@ -25,8 +29,25 @@ _FLATBUFFER_IDENTIFIER = slice(4, 6)
 
 
 @dataclass(frozen=True)
+class AqlmFacts:
+    """What AQLM does to a checkpoint's linears; the configuration has the names of those that it leaves plain.
+
+    Attributes:
+        scheme: codebooks by bits of a code, such as `2x8`.
+        linears: how many are quantised.
+        code_bits: bits of codes for each of their weights.
+        stored_bits: the same with codebooks and scales.
+    """
+
+    scheme: str
+    linears: int
+    code_bits: float
+    stored_bits: float
+
+
+@dataclass(frozen=True)
 class CheckpointFacts:
-    """A checkpoint's numbers; `parameters` counts elements, `stored_bytes` what they take in the file, `remarks` is what was assumed."""
+    """A checkpoint's numbers; `parameters` counts weights, `stored_bytes` what they take in the file, `remarks` is what was assumed."""
 
     format: str
     config: ModelConfig
@@ -36,6 +57,7 @@ class CheckpointFacts:
     dtypes: dict[str, int]
     unused: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+    aqlm: AqlmFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -140,21 +162,37 @@ def _checkpoint(path: Path) -> Inspection:
         raise EtcliError.many(problems)
     checkpoint = open_checkpoint(path)
     dtypes: dict[str, int] = {}
-    parameters = 0
     for info in checkpoint.tensors.values():
         dtypes[info.dtype] = dtypes.get(info.dtype, 0) + 1
-        count = 1
-        for length in info.shape:
-            count *= length
-        parameters += count
+    plain = expected_shapes(checkpoint.config.model_copy(update={"aqlm": None}))
     facts = CheckpointFacts(
         format=checkpoint.format,
         config=checkpoint.config,
         tensors=len(checkpoint.tensors),
-        parameters=parameters,
+        parameters=sum(map(math.prod, plain.values())),
         stored_bytes=sum(info.nbytes for info in checkpoint.tensors.values()),
         dtypes=dtypes,
         unused=checkpoint.unused,
         remarks=checkpoint.remarks,
+        aqlm=_aqlm(checkpoint, plain),
     )
     return Inspection(path, "checkpoint", checkpoint=facts)
+
+
+def _aqlm(checkpoint: Checkpoint, plain: Mapping[str, tuple[int, ...]]) -> AqlmFacts | None:
+    """What AQLM does to `checkpoint`, whose weights would have the shapes `plain` without it; None where it does nothing."""
+    aqlm = checkpoint.config.aqlm
+    if aqlm is None:
+        return None
+    replaced = [name.removesuffix("weight") for name in plain if name not in checkpoint.tensors]
+    weights = sum(math.prod(plain[f"{name}weight"]) for name in replaced) or 1
+    bytes_of = {
+        part: sum(checkpoint.tensors[name + part].nbytes for name in replaced)
+        for part in ("codes", "codebooks", "scales")
+    }
+    return AqlmFacts(
+        scheme=aqlm.scheme,
+        linears=len(replaced),
+        code_bits=8 * bytes_of["codes"] / weights,
+        stored_bits=8 * sum(bytes_of.values()) / weights,
+    )

@@ -44,9 +44,10 @@ class Validated:
         if self.model is None:
             return "the recipe is right; its checkpoint is not on this machine yet"
         model = self.model
+        quantised = "" if model.aqlm is None else f", quantised by AQLM {model.aqlm.scheme}"
         return (
             f"recipe and checkpoint are right: {model.architecture}, {counted(model.num_layers, 'layer')}, hidden {model.hidden_size}, "
-            f"{counted(model.num_heads, 'head')} ({model.num_kv_heads} KV), vocabulary {model.vocab_size}, {self.format}"
+            f"{counted(model.num_heads, 'head')} ({model.num_kv_heads} KV), vocabulary {model.vocab_size}, {self.format}{quantised}"
         )
 
 

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from etcli.manifests.base import FileEntry
     from etcli.manifests.build import BuildManifest
     from etcli.manifests.bundle import BundleManifest
+    from etcli.manifests.model import ModelConfig
     from etcli.pte.facts import ProgramFacts
-    from etcli.verbs.inspect import Inspection
+    from etcli.verbs.inspect import AqlmFacts, Inspection
 
 
 def inspected(console: Console, result: Inspection) -> None:
@@ -37,7 +38,8 @@ def inspected(console: Console, result: Inspection) -> None:
         console.table(f"ELF {result.path}", ("what", "value"), rows)
     elif result.checkpoint is not None:
         facts = result.checkpoint
-        rows = [(key, value_text(value)) for key, value in facts.config.model_dump().items() if key != "rope"]
+        numbers = facts.config.model_dump(exclude={"rope", "aqlm"})
+        rows = [(key, value_text(value)) for key, value in numbers.items()]
         rope = facts.config.rope
         scaled = "" if rope.kind == "default" else f", {rope.kind} scaling by {rope.factor:g}"
         rows += [
@@ -47,12 +49,30 @@ def inspected(console: Console, result: Inspection) -> None:
                 f"{facts.tensors} ({', '.join(f'{count} {dtype}' for dtype, count in sorted(facts.dtypes.items()))})",
             ),
             ("parameters", f"{facts.parameters / 1e6:.1f} M"),
+            *([] if facts.aqlm is None else _aqlm(facts.aqlm, facts.config)),
             ("stored", bytes_text(facts.stored_bytes)),
             ("unused tensors", ", ".join(facts.unused) or "none"),
         ]
         console.table(f"Checkpoint {result.path} ({facts.format})", ("what", "value"), rows)
         for remark in facts.remarks:
             console.warn(remark, code="checkpoint.remark")
+
+
+def _aqlm(facts: AqlmFacts, config: ModelConfig) -> list[tuple[str, str]]:
+    plain = config.aqlm.kept if config.aqlm else ()
+    kept = [f"{name} ({counted(len(names), 'layer')})" for name, names in _by_linear(plain).items()]
+    bits = f"{facts.code_bits:g} bits a weight, {facts.stored_bits:.2f} with codebooks and scales"
+    return [
+        ("quantised", f"{counted(facts.linears, 'linear')} by AQLM {facts.scheme}: {bits}"),
+        ("linears left plain", ", ".join(kept) or "none"),
+    ]
+
+
+def _by_linear(names: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(name.split(".", 3)[3], []).append(name)
+    return found
 
 
 def _program(console: Console, program: ProgramFacts) -> None:
@@ -85,7 +105,8 @@ def _program(console: Console, program: ProgramFacts) -> None:
 def _precisions(bundle: BundleManifest) -> str:
     group = "" if bundle.group_size is None else f" in groups of {bundle.group_size}"
     head = "" if bundle.head in (None, bundle.precision) else f", head {bundle.head}"
-    return f"{bundle.precision}{group}{head}"
+    scheme = "" if bundle.model.aqlm is None else f" {bundle.model.aqlm.scheme}"
+    return f"{bundle.precision}{scheme}{group}{head}"
 
 
 def _bundle(console: Console, bundle: BundleManifest) -> None:
