@@ -1,7 +1,8 @@
 """Products with AQLM weights: linears whose weights are sums of codebook vectors, picked by one byte a codebook and eight inputs.
 
 Importing this module registers `aqlm::code2x8_lut_matmat` (two codebooks) and `aqlm::code1x8_lut_matmat` (one) with PyTorch: schemas, fake
-kernels for `torch.export`, and eager kernels in plain PyTorch. The compiled kernels in `native/aqlm` are held to them. For every operator
+kernels for `torch.export`, and eager kernels in plain PyTorch for any device. `use_compiled` puts the compiled kernels of `native/aqlm`, the
+very code that runs on a phone, in their place on the CPU. For every operator
 
     y[t, o] = scales[o] * sum over g and m of dot(x[t, 8g : 8g + 8], codebooks[m, codes[g, o, m] & 0xFF, 0]) + bias[o]
 
@@ -23,10 +24,21 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from etcli.common.assets import asset_dir
+from etcli.common.errors import ToolError
+from etcli.ops.loading import load_into_torch
+from etcli.ops.torch_library import torch_library, torch_operators
+from etcli.output.console import Console
+from etcli.tables.operators import AQLM, read_operators
+
 NAMESPACE = "aqlm"
 GROUP = 8
 """Inputs that share a code."""
 
+_WITHOUT = "Or go on without it."
+_COST = "which takes 25 times as long or more for one token, 3 times or more for a prompt"
+_compiled: bool | None = None
+"""Whether the compiled kernels do the work; None before anyone asked for them."""
 _INPUTS = "Tensor input, Tensor codes, Tensor codebooks, Tensor scales, Tensor? bias=None"
 _BLOCK = 1 << 21
 """Weights that are dequantised at a time: 8 MiB, and as much again a codebook while they are summed."""
@@ -41,6 +53,26 @@ def lut_matmat(codebooks: int) -> Callable[..., torch.Tensor]:
     """The operator for 1 or 2 codebooks, to be called with `(input, codes, codebooks, scales, bias=None)`."""
     packet: Callable[..., torch.Tensor] = getattr(torch.ops.aqlm, operator(codebooks))
     return packet
+
+
+def use_compiled(console: Console | None = None) -> bool:
+    """Have the compiled kernels do the work on the CPU, in this process from now on; compiled now if the cache lacks them.
+
+    Where they cannot be had the eager kernels stay, which give the same numbers; a note on the console says why, and what that costs.
+    The first call in a process decides, the others answer what it found.
+    """
+    global _compiled
+    if _compiled is None:
+        try:
+            library = read_operators(asset_dir("native") / AQLM)
+            load_into_torch(torch_library(library, console, way_out=_WITHOUT), torch_operators(library))
+            _compiled = True
+        except ToolError as error:
+            _compiled = False
+            if console is not None:
+                why = " ".join(f"{problem.message}. {problem.hint or ''}".strip() for problem in error.problems)
+                console.note(f"AQLM weights are unpacked by PyTorch in every call, {_COST}: {why}")
+    return _compiled
 
 
 def dense_weight(codes: torch.Tensor, codebooks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
@@ -157,7 +189,9 @@ def _kernels(
         *,
         out: torch.Tensor,
     ) -> torch.Tensor:
-        return out.copy_(eager(x, codes, codebooks, scales, bias))
+        result = eager(x, codes, codebooks, scales, bias)
+        _expect("out", out, list(result.shape))
+        return out.copy_(result)
 
     def fake(
         x: torch.Tensor,
@@ -175,15 +209,43 @@ _library: Any = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-
 
 
 def _register(count: int) -> None:
+    """Register one operator, as far as another library, such as the compiled binding, has not done so before.
+
+    Raises:
+        ToolError: `operators.schema`: there is an operator of that name that takes or gives something else.
+    """
     name = operator(count)
     eager, eager_out, fake = _kernels(count)
     for overload, schema, kernel in (
         ("", f"{name}({_INPUTS}) -> Tensor", eager),
-        (".out", f"{name}.out({_INPUTS}, *, Tensor(a!) out) -> Tensor(a!)", eager_out),
+        ("out", f"{name}.out({_INPUTS}, *, Tensor(a!) out) -> Tensor(a!)", eager_out),
     ):
-        _library.define(schema)
-        _library.impl(f"{name}{overload}", kernel, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_library)
+        wanted = str(torch._C.parse_schema(f"{NAMESPACE}::{schema}"))
+        found = _registered_schema(name, overload)
+        if found is None:
+            _library.define(schema)
+        elif found != wanted:
+            raise ToolError(
+                f"another package has registered {found} with PyTorch, and etcli needs {wanted}",
+                code="operators.schema",
+                hint="Do not import that package in the process that runs etcli.",
+            )
+        full = f"{name}.{overload}" if overload else name
+        if not _has_kernel(full, "CompositeExplicitAutograd"):
+            _library.impl(full, kernel, "CompositeExplicitAutograd")
+    if not _has_kernel(name, "Meta"):
+        torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_library)
+
+
+def _registered_schema(name: str, overload: str) -> str | None:
+    try:
+        return str(torch._C._get_schema(f"{NAMESPACE}::{name}", overload))
+    except RuntimeError:
+        return None
+
+
+def _has_kernel(name: str, key: str) -> bool:
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(f"{NAMESPACE}::{name}", key))
 
 
 _register(1)

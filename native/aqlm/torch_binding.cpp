@@ -10,6 +10,8 @@
 #include <torch/library.h>
 
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "run.h"
@@ -20,9 +22,11 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
+std::string_view name_of(at::ScalarType dtype) { return c10::getDtypeNames(dtype).first; }
+
 void expect(const char* name, const Tensor& tensor, at::ScalarType dtype, at::IntArrayRef shape) {
   TORCH_CHECK_VALUE(tensor.sizes() == shape, name, " has shape ", tensor.sizes(), ", not ", shape);
-  TORCH_CHECK_VALUE(tensor.scalar_type() == dtype, name, " is torch.", c10::toString(tensor.scalar_type()), ", not torch.", c10::toString(dtype));
+  TORCH_CHECK_VALUE(tensor.scalar_type() == dtype, name, " is torch.", name_of(tensor.scalar_type()), ", not torch.", name_of(dtype));
   TORCH_CHECK_VALUE(tensor.device().is_cpu(), name, " is on ", tensor.device(), ", not on the CPU");
   // A weight that is a view would be copied in every call.
   TORCH_CHECK_VALUE(tensor.is_contiguous(), name, " is not contiguous");

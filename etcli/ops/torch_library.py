@@ -1,0 +1,121 @@
+"""Operators bound to PyTorch's dispatcher: compiled on first use against the PyTorch of this Python, kept in the cache folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from etcli.common.errors import BuildError, ToolError
+from etcli.common.process import describe_exit, run
+from etcli.common.templating import render
+from etcli.ops.building import LibraryBuild, built, find_tools
+from etcli.output.console import Console
+from etcli.tables.op_yaml import DESCRIPTION
+from etcli.tables.operators import OperatorLibrary
+from etcli.toolchain import cmake
+from etcli.toolchain.elf import read_elf
+from etcli.toolchain.pytorch import host_torch
+from etcli.toolchain.registrations import read_registrations
+
+_WITHOUT = "Or do without it: PyTorch then needs kernels for these operators from elsewhere."
+
+# Run in a process of its own: a library that cannot be loaded, or that registers what PyTorch does not take, ends the process.
+_PROBE = """\
+import sys
+import torch
+torch.ops.load_library(sys.argv[1])
+for name in sys.argv[2:]:
+    try:
+        torch._C._dispatch_find_schema_or_throw(name, "")
+        found = torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
+    except RuntimeError:
+        found = False
+    if not found:
+        print(name)
+"""
+_PROBE_SECONDS = 120.0
+
+
+def torch_operators(library: OperatorLibrary) -> tuple[str, ...]:
+    """What a binding of `library` has to register with PyTorch, as `aqlm::code2x8_lut_matmat`: the functional form of each operator."""
+    return tuple(sorted({name.partition(".")[0] for name in library.operators}))
+
+
+def torch_library(library: OperatorLibrary, console: Console | None = None, *, way_out: str = _WITHOUT) -> Path:
+    """The shared library that registers CPU kernels of `library` with PyTorch, `lib<name>_torch.so`; compiled now if the cache lacks it.
+
+    It is compiled as C++20 from the sources that op.yaml names under `torch`, with those of this machine's architecture, and linked with
+    the PyTorch of this Python alone; `at::parallel_for` runs on PyTorch's own threads. It has to register every operator's functional
+    form (no overload name) with a kernel for the CPU, defining the schema where PyTorch does not have it yet. That is tried once in
+    another process. `load_into_torch` loads it into this one. `way_out` ends the hint of most errors: how to do without the library.
+
+    Raises:
+        ToolError: compiler, CMake, ninja or PyTorch is missing, each with its remedy; or it does not compile (`operators.configure`,
+            `operators.compile`), or cannot be loaded or registers too little (`operators.registrations`); or the cache folder cannot be
+            written (`operators.cache`).
+        BuildError: `operators.no_torch`: the library has no binding to PyTorch.
+    """
+    if not library.torch:
+        raise BuildError(
+            f"{library.name} has no binding to PyTorch",
+            code="operators.no_torch",
+            hint="Name its sources under torch: in op.yaml.",
+            file=library.root / DESCRIPTION,
+        )
+    compiler, package = find_tools(host_torch, way_out)
+    name = f"{library.name}_torch"
+    # Clang's own OpenMP would be a second one in the process, with threads of its own; without it the kernels run on one thread.
+    openmp = package.openmp is not None and compiler.kind == "gcc"
+    project = render(
+        "torch_binding.CMakeLists.txt.j2",
+        library=library,
+        name=name,
+        triple=compiler.triple,
+        cmake_minimum=cmake.MINIMUM,
+        include_dirs=[path.relative_to(package.root).as_posix() for path in package.include_dirs],
+        libraries=[path.relative_to(package.root).as_posix() for path in package.libraries],
+        # PyTorch's headers ask for C++20, whatever the sources were written for.
+        flags=[flag for flag in library.flags if not flag.startswith("-std=")],
+        openmp=openmp,
+    )
+
+    def check(path: Path) -> None:
+        if read_registrations(path, error=ToolError).operators or "libtorch_cpu.so" not in read_elf(path).needed:
+            raise _wrong(library, "it is no binding to PyTorch")
+
+    def prove(path: Path) -> None:
+        argv = [sys.executable, "-c", _PROBE, str(path), *torch_operators(library)]
+        try:
+            done = run(argv, cwd=path.parent, timeout=_PROBE_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise _wrong(library, f"loading it takes more than {_PROBE_SECONDS:.0f} seconds") from None
+        if not done.ok:
+            said = (done.stderr.strip() or describe_exit(done.code)).splitlines()
+            # What a C++ exception says is followed by its stack, a Python one ends with it.
+            words = next((line for line in said if "what():" in line), said[-1])
+            raise _wrong(library, f"PyTorch cannot load it: {words.strip()}")
+        if missing := done.stdout.split():
+            raise _wrong(library, f"it has no CPU kernel for {', '.join(missing)}")
+
+    build = LibraryBuild(
+        name=name,
+        library=library,
+        compiler=compiler,
+        project=project,
+        settings={"TORCH_ROOT": str(package.root), "ETCLI_OPERATOR_DIR": str(library.root)},
+        determined_by={"torch": [package.version, package.commit]},
+        check=check,
+        way_out=way_out,
+        prove=prove,
+    )
+    return built(build, console)
+
+
+def _wrong(library: OperatorLibrary, why: str) -> ToolError:
+    return ToolError(
+        f"the PyTorch binding of {library.name} cannot be used: {why}",
+        code="operators.registrations",
+        hint="Make the sources that op.yaml names under torch: register every operator.",
+        file=library.root,
+    )
