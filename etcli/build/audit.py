@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etcli.build.components import Component
+from etcli.build.operator_audit import OPENMP_LIBRARY, openmp_problems, operator_problems
 from etcli.common.errors import BuildError, EtcliError, Problem, Problems
 from etcli.manifests.build import ElfFacts
 from etcli.tables.operators import OperatorLibrary
 from etcli.tables.targets import Target
 from etcli.toolchain.elf import is_elf, read_elf, read_symbol_versions
 from etcli.toolchain.registrations import read_registrations
-
-_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,12 @@ def audit(
     programs: Sequence[str],
     parts: Sequence[Component],
     libraries: Sequence[OperatorLibrary] = (),
+    archives: Mapping[str, Path] | None = None,
 ) -> Audit:
     """Read every file of `stage` and compare it with what `target` needs. Raises nothing for a bad file; see `Audit.problems`.
 
-    Each program must come with all operators of `libraries`, and with no operator twice, whoever registers it.
+    Each program must come with all operators of `libraries`, and with no operator twice, whoever registers it; and with one OpenMP runtime at
+    most, inside itself. `archives`, the static library of each of `libraries` by its name, tell which of them a program has an operator from.
     """
     problems = Problems()
     facts: dict[str, ElfFacts] = {}
@@ -84,8 +85,12 @@ def audit(
             )
     for program in (name for name in programs if name in facts):
         loaded = {name: by_file[name].operators for name in sorted(_loaded_by(program, facts))}
-        for problem in _operator_problems(program, loaded, libraries):
+        for problem in operator_problems(program, loaded, libraries, archives or {}):
             problems.add(problem)
+        for problem in openmp_problems(program, {name: stage / name for name in loaded}):
+            problems.add(problem)
+    for problem in _openmp_libraries(facts):
+        problems.add(problem)
     reasons = {name: "program" if name in programs else _needed_by(users.get(name, ())) for name in names}
     return Audit(facts, reasons, tuple(sorted(operators)), tuple(sorted(backends)), tuple(problems.found))
 
@@ -143,7 +148,7 @@ def _closure_problems(
 ) -> list[Problem]:
     found = []
     for library, by in sorted(users.items()):
-        if library not in facts and not target.is_system_library(library):
+        if library not in facts and not target.is_system_library(library) and not OPENMP_LIBRARY.match(library):
             found.append(
                 _problem(
                     "audit.missing_library",
@@ -163,6 +168,20 @@ def _closure_problems(
     return found
 
 
+def _openmp_libraries(facts: Mapping[str, ElfFacts]) -> list[Problem]:
+    """Files that need a shared OpenMP runtime, which no device has."""
+    return [
+        _problem(
+            "audit.openmp",
+            f"stage/{name} needs {library}, which devices lack",
+            "Set build.openmp: static, and openmp: true in the op.yaml of what uses it; remove -fopenmp from everything else.",
+        )
+        for name, elf in facts.items()
+        for library in elf.needed
+        if OPENMP_LIBRARY.match(library)
+    ]
+
+
 def _loaded_by(program: str, facts: Mapping[str, ElfFacts]) -> set[str]:
     """The program and every staged library that it loads, through others too."""
     loaded: set[str] = set()
@@ -173,43 +192,6 @@ def _loaded_by(program: str, facts: Mapping[str, ElfFacts]) -> set[str]:
             loaded.add(name)
             open_ends += [library for library in facts[name].needed if library in facts]
     return loaded
-
-
-def _operator_problems(
-    program: str, loaded: Mapping[str, Sequence[str]], libraries: Sequence[OperatorLibrary]
-) -> list[Problem]:
-    """Operators that the program lacks, or starts with twice. `loaded`: file to what it registers, repeated where it does so twice."""
-    found = []
-    providers: dict[str, list[str]] = {}
-    for file, operators in loaded.items():
-        for operator in operators:
-            providers.setdefault(operator, []).append(file)
-    for library in libraries:
-        absent = [operator for operator in library.operators if operator not in providers]
-        if absent:
-            found.append(
-                _problem(
-                    "audit.not_registered",
-                    f"neither {program} nor what it loads registers {', '.join(absent)} of {library.name}",
-                    f"The linker left the library out; {program} has to be linked with all of its objects.",
-                )
-            )
-    twice: dict[tuple[str, ...], list[str]] = {}
-    for operator, files in sorted(providers.items()):
-        if len(files) > 1:
-            twice.setdefault(tuple(files), []).append(operator)
-    for by, operators in twice.items():
-        shown = ", ".join(operators[:_SHOWN]) + (
-            f" and {len(operators) - _SHOWN} more" if len(operators) > _SHOWN else ""
-        )
-        found.append(
-            _problem(
-                "audit.registered_twice",
-                f"{program} would end at its start: {shown} registered by {' and by '.join(by)}",
-                "Link one of them only.",
-            )
-        )
-    return found
 
 
 def _version_problems(stage: Path, facts: Mapping[str, ElfFacts]) -> list[Problem]:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from etcli.recipe.custom_ops import own_operators, shipped_operators
+from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.schema import Recipe
 from etcli.tables.operators import ATTENTION, OperatorLibrary, read_operators
 
@@ -41,16 +43,21 @@ _FOR_BACKEND: dict[str, tuple[Component, ...]] = {
 
 
 _OPERATORS_FOR_RUNNER: dict[str, tuple[str, ...]] = {"etcli": (ATTENTION,), "mtk": ()}
-"""Folders under `native/`. Our runner always has the operators of `cache: ring`: small, and one build then runs bundles of either cache."""
+"""Folders under `native/`, beside those that the recipe's precision needs. Our runner always has the operators of `cache: ring`: small, and
+one build then runs bundles of either cache."""
 
 
-def operator_libraries(recipe: Recipe, native: Path) -> tuple[OperatorLibrary, ...]:
-    """The operators under `native` that a runner for this recipe is linked with, whole.
+def operator_libraries(loaded: LoadedRecipe, native: Path) -> tuple[OperatorLibrary, ...]:
+    """The operators that a runner for this recipe is linked with, whole: the runner's and the recipe's under `native`, then the user's own.
 
     Raises:
-        BuildError: one of them is not as its description says.
+        RecipeError: one of the user's own cannot be used, see `recipe/custom_ops.py`.
+        BuildError: one under `native` is not as its description says.
     """
-    return tuple(read_operators(native / name) for name in _OPERATORS_FOR_RUNNER[recipe.run.runner])
+    recipe = loaded.recipe
+    own = own_operators(loaded)
+    shipped = dict.fromkeys((*_OPERATORS_FOR_RUNNER[recipe.run.runner], *shipped_operators(recipe)))
+    return (*(read_operators(native / name) for name in shipped), *own)
 
 
 def components(recipe: Recipe, libraries: Sequence[OperatorLibrary] = ()) -> tuple[Component, ...]:

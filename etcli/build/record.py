@@ -32,13 +32,20 @@ class BuildRecord(Manifest):
 
 
 def make_record(
-    folder: Path, files: Mapping[str, str], tools: Toolset, sources: Mapping[str, str], recipe_sha256: str
+    folder: Path,
+    files: Mapping[str, str],
+    tools: Toolset,
+    sources: Mapping[str, str],
+    recipe_sha256: str,
+    *,
+    own: Mapping[str, str] | None = None,
 ) -> BuildRecord:
     """The record of a build in `folder` from these inputs.
 
     Args:
         files: the rendered project.
         sources: native source files, relative path to hash.
+        own: operator libraries of the user's own, name to the hash of description and sources.
     """
     return BuildRecord(
         tree={
@@ -50,7 +57,12 @@ def make_record(
             "toolchain file": value_sha256(files.get("toolchain.cmake", "")),
         },
         project={name: value_sha256(text) for name, text in files.items()},
-        content={"etcli": __version__, "recipe": recipe_sha256, "native sources": value_sha256(dict(sources))},
+        content={
+            "etcli": __version__,
+            "recipe": recipe_sha256,
+            "native sources": value_sha256(dict(sources)),
+            **{f"operator library {name}": sha256 for name, sha256 in (own or {}).items()},
+        },
     )
 
 

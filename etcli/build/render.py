@@ -26,6 +26,23 @@ _DEFINITIONS = {"ETCLI_VERSION": __version__, "ETCLI_EXECUTORCH_VERSION": "${EXE
 """Macros that the sources may ask for, each a C string; a CMake variable is expanded when the project is configured."""
 
 
+ARCHIVES = "operators"
+"""Folder inside the build tree that holds `lib<name>.a` of every operator library."""
+
+
+@dataclass(frozen=True)
+class Linked:
+    """An operator library in the project: `folder` is a CMake expression for its sources, `variable` the cache variable in it.
+
+    `openmp` is whether it is compiled with OpenMP.
+    """
+
+    library: OperatorLibrary
+    folder: str
+    variable: str
+    openmp: bool
+
+
 @dataclass(frozen=True)
 class Toolset:
     """What a build of one target uses."""
@@ -41,8 +58,12 @@ def render_project(
     parts: Sequence[Component],
     sources: RunnerSources,
     libraries: Sequence[OperatorLibrary] = (),
+    *,
+    openmp: bool = False,
 ) -> Mapping[str, str]:
     """File name to text of every file of the project. Only `machine.cmake` holds paths of this machine.
+
+    With `openmp` the libraries that can are compiled with OpenMP, and its runtime is linked statically.
 
     Raises:
         ValueError: the sources want a macro that no value is known for.
@@ -50,11 +71,15 @@ def render_project(
     unknown = sorted(set(sources.definitions) - set(_DEFINITIONS))
     if unknown:
         raise ValueError(f"{sources.root}: no value for the macros {', '.join(unknown)}")
+    together = tuple(linked(library, openmp=openmp) for library in libraries)
     values = {
         "target": target,
         "components": parts,
         "sources": sources,
-        "operator_libraries": libraries,
+        "operator_libraries": together,
+        "own_operators": tuple(one for one in together if one.library.own),
+        "openmp": target.openmp[tools.compiler.kind] if uses_openmp(libraries, openmp=openmp) else None,
+        "archives": ARCHIVES,
         "definitions": {name: _DEFINITIONS[name] for name in sources.definitions},
         "build_type": BUILD_TYPE,
         "binary_dir": BINARY_DIR,
@@ -70,3 +95,15 @@ def render_project(
     if target.cmake.cross:
         names.append("toolchain.cmake")
     return {name: render(f"{name}.j2", **values) for name in names}
+
+
+def uses_openmp(libraries: Sequence[OperatorLibrary], *, openmp: bool) -> bool:
+    """Whether a build of these libraries has OpenMP in it; `openmp` is whether the recipe wants it."""
+    return openmp and any(library.openmp for library in libraries)
+
+
+def linked(library: OperatorLibrary, *, openmp: bool) -> Linked:
+    """The library as the project names it; those of the user's own have a variable each, since they stand anywhere."""
+    variable = f"ETCLI_OPERATORS_{library.name}" if library.own else "ETCLI_NATIVE_DIR"
+    folder = f"${{{variable}}}" if library.own else f"${{{variable}}}/{library.root.name}"
+    return Linked(library, folder, variable, openmp and library.openmp)

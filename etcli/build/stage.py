@@ -20,8 +20,9 @@ from etcli.common.files import remove_tree, write_if_changed
 from etcli.common.hashing import file_sha256, value_sha256
 from etcli.common.locks import exclusive
 from etcli.common.workspace import Workspace
-from etcli.manifests.build import BuildManifest, StagedFile
+from etcli.manifests.build import BuildManifest, CustomOperators, StagedFile
 from etcli.output.console import Console
+from etcli.recipe.custom_ops import shipped_operators
 from etcli.recipe.fingerprint import build_fingerprint
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST
@@ -77,20 +78,23 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
     """Render, configure, compile, put together and audit the runner for one target; do only what its inputs ask for.
 
     Raises:
-        UsageError: there is no such target, or this etcli cannot build it (exit 2).
+        UsageError: there is no such target, or this etcli cannot build it, or one of the user's operator libraries is wrong (exit 2).
         ToolError: everything this machine lacks for it, at once (exit 3).
         BuildError: configuration, compilation or the audit failed (exit 7). No manifest is left then.
     """
     target = _target(options.target)
     folder = workspace.build(target.name).absolute()
     _check_path(folder)
+    libraries = operator_libraries(loaded, asset_dir("native"))
+    for library in libraries:
+        _check_path(library.root)
     if options.dry_run and executorch.needs_download(target):
         _tools(target)
         fetch = f"fetch ExecuTorch for {target.executorch.wheel_platform} with pip"
         return BuildResult(
             None, folder, current=False, plan=(fetch, "configure", "compile", "put the stage together and audit it")
         )
-    inputs = _inputs(loaded, target, folder, console)
+    inputs = _inputs(loaded, libraries, target, folder, console)
 
     def waiting() -> None:
         console.note(f"waiting for another build in {folder}")
@@ -124,7 +128,7 @@ def _check_path(folder: Path) -> None:
         raise UsageError(
             f"CMake cannot build in {folder}: the path has {' and '.join(found)} in it",
             code="build.path",
-            hint="Name another place with --workspace.",
+            hint="Name another place with --workspace, or move it.",
         )
 
 
@@ -144,19 +148,22 @@ def _tools(target: Target) -> tuple[Compiler, Path]:
     return compiler, ninja_path
 
 
-def _inputs(loaded: LoadedRecipe, target: Target, folder: Path, console: Console) -> _Inputs:
+def _inputs(
+    loaded: LoadedRecipe, libraries: tuple[OperatorLibrary, ...], target: Target, folder: Path, console: Console
+) -> _Inputs:
     compiler, ninja_path = _tools(target)
     # Fetching is slow, so it waits until nothing else is known to be missing.
     package = executorch.find(target, console)
     tools = Toolset(compiler, package, ninja_path)
     sources = read_sources(asset_dir("native"))
-    libraries = operator_libraries(loaded.recipe, asset_dir("native"))
     parts = components(loaded.recipe, libraries)
-    files = dict(render_project(target, tools, parts, sources, libraries))
+    openmp = loaded.recipe.build.openmp != "off"
+    files = dict(render_project(target, tools, parts, sources, libraries, openmp=openmp))
     fingerprint = build_fingerprint(loaded.recipe, target.name)
-    compiled: tuple[RunnerSources | OperatorLibrary, ...] = (sources, *libraries)
-    hashes = {f"{part.root.name}/{name}": sha256 for part in compiled for name, sha256 in part.hashes.items()}
-    record = make_record(folder, files, tools, hashes, fingerprint)
+    shipped: tuple[RunnerSources | OperatorLibrary, ...] = (sources, *(one for one in libraries if not one.own))
+    hashes = {f"{part.root.name}/{name}": sha256 for part in shipped for name, sha256 in part.hashes.items()}
+    own = {library.name: library.sha256 for library in libraries if library.own}
+    record = make_record(folder, files, tools, hashes, fingerprint, own=own)
     return _Inputs(target, parts, sources, libraries, tools, files, record)
 
 
@@ -209,7 +216,8 @@ def _build(
         # From here to its own replacement the old stage is outdated, and must not be taken for a current one.
         (folder / MANIFEST).unlink(missing_ok=True)
     write_resolved(loaded, folder.with_name(f"{folder.name}.recipe.yaml"))
-    tree = Tree(folder, cmake.find(), inputs.target.name, console)
+    own = tuple(library for library in inputs.libraries if library.own)
+    tree = Tree(folder, cmake.find(), inputs.target.name, console, own)
     for step in plan:
         if step.startswith("remove"):
             console.note(f"building from nothing: {step.partition(': ')[2]}")
@@ -228,7 +236,8 @@ def _build(
     with console.step("put together and audit"), tempfile.TemporaryDirectory(prefix=".stage.", dir=folder) as text:
         fresh = Path(text) / STAGE
         tree.install(fresh)
-        seen = audit(fresh, inputs.target, tuple(inputs.sources.programs), inputs.parts, inputs.libraries)
+        archives = {library.name: tree.archive(library.name) for library in inputs.libraries}
+        seen = audit(fresh, inputs.target, tuple(inputs.sources.programs), inputs.parts, inputs.libraries, archives)
         if seen.problems:
             raise EtcliError.many(seen.problems)
         manifest = _manifest(loaded, fresh, inputs, seen)
@@ -283,9 +292,29 @@ def _manifest(loaded: LoadedRecipe, stage: Path, inputs: _Inputs, seen: Audit) -
         executorch_provider=package.provider,
         compiler=inputs.tools.compiler.description,
         cmake=cmake.verify().version,
-        sources_sha256=value_sha256([record.content["native sources"], record.project]),
+        sources_sha256=value_sha256([_compiled(record), record.project]),
+        custom_ops=tuple(_custom(loaded, library) for library in inputs.libraries if _is_custom(loaded, library)),
         operators=seen.operators,
         backends=seen.backends,
         program=package.program_identifier(),
         stage=tuple(files),
+    )
+
+
+def _compiled(record: BuildRecord) -> dict[str, str]:
+    """What was compiled, by its hashes."""
+    return {name: value for name, value in record.content.items() if name not in ("etcli", "recipe")}
+
+
+def _is_custom(loaded: LoadedRecipe, library: OperatorLibrary) -> bool:
+    return library.own or library.root.name in shipped_operators(loaded.recipe)
+
+
+def _custom(loaded: LoadedRecipe, library: OperatorLibrary) -> CustomOperators:
+    return CustomOperators(
+        name=library.name,
+        operators=library.operators,
+        openmp=library.openmp and loaded.recipe.build.openmp != "off",
+        shipped=None if library.own else library.root.name,
+        sha256=library.sha256,
     )

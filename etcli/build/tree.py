@@ -9,12 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from etcli.build.render import BINARY_DIR, BUILD_TYPE
+from etcli.build.render import ARCHIVES, BINARY_DIR, BUILD_TYPE
 from etcli.common.errors import BuildError
 from etcli.common.files import remove_tree
 from etcli.common.process import describe_exit, stream
 from etcli.output.console import Console
-from etcli.toolchain.build_failures import compile_errors, configure_errors, remedy
+from etcli.tables.operators import OperatorLibrary
+from etcli.toolchain.build_failures import compile_errors, configure_errors, first_error_in, remedy
 from etcli.toolchain.cmake import hidden_variables
 
 CONFIGURED = "etcli-configured.json"
@@ -25,12 +26,13 @@ _STATUS = re.compile(r"\[(\d+)/(\d+)\] ")
 
 @dataclass(frozen=True)
 class Tree:
-    """The build tree of the project in `folder`, driven through `cmake` and the preset `preset`."""
+    """The build tree of the project in `folder`, driven through `cmake` and the preset `preset`. `own` are the user's operator libraries."""
 
     folder: Path
     cmake: Path
     preset: str
     console: Console
+    own: tuple[OperatorLibrary, ...] = ()
 
     @property
     def path(self) -> Path:
@@ -41,6 +43,10 @@ class Tree:
     def configured(self) -> Path:
         """The mark of a finished configuration."""
         return self.path / CONFIGURED
+
+    def archive(self, name: str) -> Path:
+        """The static library of the operator library `name`."""
+        return self.path / ARCHIVES / f"lib{name}.a"
 
     def remove(self) -> None:
         """Forget everything that was configured and compiled."""
@@ -71,7 +77,8 @@ class Tree:
         """Run `cmake --build` with `jobs` compilers at once.
 
         Raises:
-            BuildError: code `build.compile`, with the first errors and the log's path.
+            BuildError: code `build.compile`, with the first errors and the log's path; `build.operators` where the first error is in a source
+                of the user's own, with its place.
         """
         with contextlib.ExitStack() as stack:
             advance: Callable[[float], None] | None = None
@@ -88,8 +95,19 @@ class Tree:
                 done = int(match[1])
 
             lines = self._run(["--build", "--preset", self.preset, "--parallel", str(jobs)], "build", on_line)
-        if lines is not None:
-            self._fail("compile", "the runner does not compile", compile_errors(lines))
+        if lines is None:
+            return
+        for library in self.own:
+            if (found := first_error_in(lines, library.root)) is not None:
+                raise BuildError(
+                    "\n    ".join((f"{found.message} (operator library {library.name})", *found.more)),
+                    code="build.operators",
+                    hint=f"{remedy([found.message, *found.more]) or 'Correct the source.'} Log: {self.log('build')}",
+                    file=found.file,
+                    line=found.line,
+                    column=found.column,
+                )
+        self._fail("compile", "the runner does not compile", compile_errors(lines))
 
     def install(self, prefix: Path) -> None:
         """Run `cmake --install` into `prefix`; programs lose their symbols there, the tree keeps them.

@@ -5,9 +5,13 @@ from __future__ import annotations
 from etcli.common.errors import DeployError, Problems
 from etcli.manifests.build import BuildManifest
 from etcli.manifests.bundle import BundleManifest
+from etcli.tables.operators import AQLM
 
 _OURS = "etcli::"
 """Namespace of the operators that every runner of ours is linked with."""
+
+_SHIPPED = {"aqlm::": AQLM}
+"""Namespaces of operators that etcli offers, and the name that build.custom_ops has for them."""
 
 
 def check_fit(bundle: BundleManifest, build: BuildManifest, *, rebuild: str, export: str) -> None:
@@ -58,4 +62,9 @@ def _operators_hint(lacking: set[str], rebuild: str) -> str:
     ours = {name for name in lacking if name.startswith(_OURS)}
     if ours == lacking:
         return f"The build is from an etcli that did not have them; run: {rebuild}"
-    return f"Add what provides them to build.custom_ops and run: {rebuild}"
+    steps = []
+    if shipped := sorted({name for space, name in _SHIPPED.items() for one in lacking if one.startswith(space)}):
+        steps.append(f"the recipe asks for {', '.join(shipped)} in build.custom_ops, or for a precision that brings it")
+    if {name for name in lacking if not name.startswith((_OURS, *_SHIPPED))}:
+        steps.append("build.custom_ops lists the folder of the operator library that provides them")
+    return f"See that {' and '.join(steps)}, then run: {rebuild}"

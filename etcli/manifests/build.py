@@ -26,6 +26,19 @@ class StagedFile(FileEntry):
     elf: ElfFacts | None = None
 
 
+class CustomOperators(Part):
+    """An operator library that the recipe asked for.
+
+    `shipped` is its folder under `native/`, None for one of the user's own; `sha256` covers its description and sources.
+    """
+
+    name: str
+    operators: tuple[str, ...] = pydantic.Field(description="as `aqlm::code2x8_lut_matmat.out`")
+    openmp: bool = pydantic.Field(description="whether it was compiled with OpenMP")
+    shipped: str | None
+    sha256: str
+
+
 class BuildManifest(Manifest):
     """A build of one target. `stage` lists everything to be pushed, relative to `build/<target>/stage/`."""
 
@@ -40,7 +53,9 @@ class BuildManifest(Manifest):
     compiler: str
     cmake: str
     sources_sha256: str = pydantic.Field(description="over the native sources and rendered files")
-    custom_ops: tuple[str, ...] = ()
+    custom_ops: tuple[CustomOperators, ...] = pydantic.Field(
+        default=(), description="what the precision and build.custom_ops linked in, beside the runner's own operators"
+    )
     operators: tuple[str, ...] = pydantic.Field(description="operators that the runner provides, as `aten::add.out`")
     backends: tuple[str, ...] = pydantic.Field(description="delegates that the runner provides")
     program: str = pydantic.Field(description="identifier of .pte files that the runtime reads, as `ET12`")

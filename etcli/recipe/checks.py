@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from etcli.common.errors import Problem
 from etcli.recipe.fingerprint import RING_BACKENDS
+from etcli.recipe.paths import is_operator_folder
 from etcli.recipe.precisions import precision_findings
 from etcli.recipe.schema import Recipe
-from etcli.recipe.written import Written
+from etcli.recipe.written import Written, shorten
+from etcli.tables.operators import OFFERED
 from etcli.tables.socs import find_soc, load_socs
 from etcli.tables.targets import load_targets
 
@@ -104,6 +106,22 @@ def _target(recipe: Recipe) -> Iterator[Finding]:
         yield "build.target", f"there is no target {recipe.build.target[:80]!r}", hint
 
 
+def _custom_ops(recipe: Recipe) -> Iterator[Finding]:
+    first: dict[str, int] = {}
+    for index, text in enumerate(recipe.build.custom_ops):
+        key = f"build.custom_ops.{index}"
+        folder = is_operator_folder(text)
+        same = f"{text.rstrip('/')}/" if folder else text
+        if same in first:
+            yield key, f"{shorten(text)!r} stands in the list twice", "Remove one of them."
+        elif not folder and text not in OFFERED:
+            close = difflib.get_close_matches(text[:100], OFFERED, n=1)
+            hint = f"Did you mean {close[0]}?" if close else f"Operator libraries of etcli's: {', '.join(OFFERED)}."
+            hint += f" A folder of your own is written with a '/': ./{text[:80]}" if text else ""
+            yield key, f"there is no operator library {shorten(text)!r}", hint
+        first.setdefault(same, index)
+
+
 def _platform(recipe: Recipe) -> Iterator[Finding]:
     if recipe.neuron is not None and find_soc(recipe.neuron.platform) is None:
         names = ", ".join(f"{soc.id} ({soc.name})" for soc in load_socs().values())
@@ -114,13 +132,21 @@ def _platform(recipe: Recipe) -> Iterator[Finding]:
 CHECKS = (
     Check(("export.backend", "export.precision"), _precision),
     Check(
-        ("export.backend", "export.precision", "export.group_size", "export.head", "export.embedding"),
+        (
+            "model.quantize",
+            "export.backend",
+            "export.precision",
+            "export.group_size",
+            "export.head",
+            "export.embedding",
+        ),
         precision_findings,
     ),
     Check(("export.backend", "neuron"), _neuron),
     Check(("neuron",), _calibration),
     Check(("build.executorch",), _executorch),
     Check(("build.target",), _target),
+    Check(("build.custom_ops",), _custom_ops),
     Check(("neuron",), _platform),
     Check(("export.backend", "export.cache"), _ring),
     Check(("run.runner", "export.cache", "export.shapes"), _mtk_runner),
@@ -134,7 +160,7 @@ def cross_checks(recipe: Recipe, root: Written, bad: set[str]) -> list[Problem]:
         if any(_touches(key, wrong) for key in check.reads for wrong in bad):
             continue
         for key, message, hint in check.find(recipe):
-            where, _ = root.find(tuple(key.split(".")))
+            where, _ = root.find(tuple(int(word) if word.isdigit() else word for word in key.split(".")))
             found.append(where.problem("recipe.conflict", message, hint))
     return found
 

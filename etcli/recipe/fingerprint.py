@@ -31,9 +31,13 @@ def export_fingerprint(recipe: Recipe) -> str:
 
 
 def build_fingerprint(recipe: Recipe, target: str) -> str:
-    """SHA-256 over what a build of `target` reads: name, `build` but its `target` key, the runner kind, export's backend and precision."""
+    """SHA-256 over what a build of `target` reads: name, `build` but its `target` key, the runner kind, export's backend and precision.
+
+    `build.custom_ops` is left out too: what its entries come to counts, wherever they stand (`build_outdated`).
+    """
     values: dict[str, Any] = recipe.model_dump(mode="json", include={"name", "build"})
     del values["build"]["target"]
+    del values["build"]["custom_ops"]
     values["target"] = target
     values["runner"] = recipe.run.runner
     values["backend"] = recipe.export.backend

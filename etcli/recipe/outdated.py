@@ -6,13 +6,14 @@ import os
 import shlex
 from pathlib import Path
 
-from etcli.common.errors import Problem, StaleError
+from etcli.common.errors import EtcliError, Problem, StaleError
 from etcli.common.workspace import Workspace
 from etcli.manifests.build import BuildManifest
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.export_report import ExportReport
 from etcli.output.console import Console
 from etcli.recipe.builtin import is_builtin_file
+from etcli.recipe.custom_ops import own_operators, shipped_operators
 from etcli.recipe.fingerprint import build_fingerprint, export_fingerprint
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.sources import source_stamp
@@ -41,6 +42,28 @@ def build_outdated(loaded: LoadedRecipe, manifest: BuildManifest) -> str | None:
     """Why a build no longer fits the recipe, or None."""
     if manifest.recipe_sha256 != build_fingerprint(loaded.recipe, manifest.target):
         return "the recipe's build values have changed since"
+    return _operators_outdated(loaded, manifest)
+
+
+def _operators_outdated(loaded: LoadedRecipe, manifest: BuildManifest) -> str | None:
+    """Why the operator libraries in a build are not those of the recipe, or None. Moved sources are the same sources."""
+    shipped = {library.shipped for library in manifest.custom_ops if library.shipped is not None}
+    if lacking := sorted(set(shipped_operators(loaded.recipe)) - shipped):
+        return f"it lacks the operators of {', '.join(lacking)}"
+    if more := sorted(shipped - set(shipped_operators(loaded.recipe))):
+        return f"the recipe no longer asks for the operators of {', '.join(more)}"
+    built = {library.name: library.sha256 for library in manifest.custom_ops if library.shipped is None}
+    try:
+        own = {library.name: library.sha256 for library in own_operators(loaded)}
+    except EtcliError as error:
+        return f"its operator libraries cannot be read: {error.problems[0].message}"
+    for name in sorted({*own, *built}):
+        if name not in built:
+            return f"it lacks the operator library {name}"
+        if name not in own:
+            return f"build.custom_ops no longer lists the operator library {name}"
+        if own[name] != built[name]:
+            return f"the sources of the operator library {name} have changed since"
     return None
 
 

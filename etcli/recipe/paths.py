@@ -20,6 +20,11 @@ def _has_slash(text: str) -> bool:
     return "/" in text
 
 
+def is_operator_folder(text: str) -> bool:
+    """Whether an entry of `build.custom_ops` is a folder of the user's own: it has a `/`, or is `.`, `..` or `~`."""
+    return "/" in text or text in (".", "..", "~")
+
+
 # A dotted key, and which of its values are paths. Items of a list share the list's key.
 PATH_KEYS: dict[str, Callable[[str], bool]] = {
     "model.source": lambda text: not text.startswith(("pypi:", "hf:")),
@@ -27,7 +32,7 @@ PATH_KEYS: dict[str, Callable[[str], bool]] = {
     "export.python": _has_slash,  # a bare word is looked up on PATH
     "neuron.sdk": lambda text: text != "simulator",
     "neuron.calibration.file": _always,
-    "build.custom_ops": _has_slash,  # a bare word names an operator of the product
+    "build.custom_ops": is_operator_folder,  # a bare word names an operator library of the product
     "build.executorch.root": _always,
     "build.ndk": _always,
 }

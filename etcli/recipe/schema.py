@@ -190,9 +190,14 @@ class BuildSection(Section):
         default="auto", description="auto, or a target from toolchains/: host, linux-aarch64, android"
     )
     custom_ops: tuple[str, ...] = pydantic.Field(
-        default=(), strict=False, description="Operator names, or folders of the user's own"
+        default=(),
+        strict=False,
+        description="Operator libraries linked into the runner: aqlm, or folders of the user's own, written with a /",
     )
-    openmp: Literal["static", "off"] = pydantic.Field(default="off", description="OpenMP in operator libraries")
+    openmp: Literal["static", "off"] = pydantic.Field(
+        default="off",
+        description="OpenMP in operator libraries that can use it, linked statically; off: ExecuTorch's thread pool",
+    )
     executorch: ExecutorchSection = pydantic.Field(
         default_factory=ExecutorchSection, description="Where ExecuTorch comes from"
     )

@@ -34,9 +34,6 @@ NOT_YET: tuple[NotYet, ...] = (
     NotYet("export.precision", lambda r: r.export.precision == "aqlm", "precision aqlm", "Use precision 8da4w."),
     NotYet("build.target", lambda r: r.build.target == "android", "target android", "Use host or linux-aarch64."),
     NotYet(
-        "build.custom_ops", lambda r: bool(r.build.custom_ops), "building custom operators", "Remove build.custom_ops."
-    ),
-    NotYet(
         "build.executorch.from",
         lambda r: r.build.executorch.from_ in ("source", "prefix"),
         "ExecuTorch from a checkout or prefix",

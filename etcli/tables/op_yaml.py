@@ -163,8 +163,10 @@ class _Places:
         return self.places.get((), (None, None))
 
 
-def read_description(root: Path, *, error: type[EtcliError], hint: str) -> Description:
+def read_description(root: Path, *, error: type[EtcliError], hint: str, head: str = "") -> Description:
     """The description in the folder `root`, which is data: nothing in it is run, and its sources stand inside the folder.
+
+    `head` begins each message, `hint` is what to do about a fault that has no better advice.
 
     Raises:
         EtcliError: of class `error`, code `operators.invalid`: every fault of it, with line and column.
@@ -176,7 +178,7 @@ def read_description(root: Path, *, error: type[EtcliError], hint: str) -> Descr
         line, column = place
         found.append(
             error.problem(
-                f"the operator library cannot be used: {message}",
+                head + message,
                 code="operators.invalid",
                 hint=advice or hint,
                 file=path,
@@ -209,6 +211,14 @@ def read_description(root: Path, *, error: type[EtcliError], hint: str) -> Descr
     return read
 
 
+def key_line(path: Path, key: str) -> int | None:
+    """The line, from 1, that a key of a readable description stands at."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if re.match(rf"[\"']?{key}[\"']?\s*:", line):
+            return number
+    return None
+
+
 def _parsed(path: Path, places: _Places, add: Any) -> Description | None:
     with path.open("rb") as file:
         content = file.read(_MAX_BYTES + 1)
@@ -233,8 +243,7 @@ def _parsed(path: Path, places: _Places, add: Any) -> Description | None:
             words = tuple(word for word in detail["loc"] if word != "[key]")
             message, advice = _explained(words, detail)
             # what is missing stands nowhere
-            place = (None, None) if detail["type"] == "missing" else places.find(words)
-            add(message, place, advice)
+            add(message, (None, None) if detail["type"] == "missing" else places.find(words), advice)
     return None
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etcli.common.errors import BuildError, EtcliError
-from etcli.common.hashing import file_sha256
+from etcli.common.hashing import file_sha256, value_sha256
 from etcli.tables.op_yaml import DESCRIPTION, read_description
 
 ATTENTION = "attention"
@@ -54,6 +54,11 @@ class OperatorLibrary:
         """What it has to register, as `etcli::last_row.out`, in alphabetical order."""
         return tuple(sorted(f"{self.namespace}::{schema.partition('(')[0]}" for schema in self.schemas))
 
+    @property
+    def sha256(self) -> str:
+        """SHA-256 over what it is made of, wherever the folder stands."""
+        return value_sha256(dict(self.hashes))
+
     def special(self, triple: str) -> Mapping[str, tuple[str, ...]]:
         """Sources of their own and their flags for a compiler that builds for `triple`."""
         return self.architectures.get(triple.split("-")[0], {})
@@ -66,8 +71,11 @@ def read_operators(root: Path, *, own: bool = False, error: type[EtcliError] = B
         EtcliError: of class `error`, code `operators.invalid`: its description is missing or wrong, or names a file that is not there; every
             fault with its line.
     """
-    hint = "Correct it; docs/custom-operators.md lists the keys." if own else "Reinstall etcli, or undo the change."
-    read = read_description(root, error=error, hint=hint)
+    if own:
+        read = read_description(root, error=error, hint="docs/custom-operators.md lists the keys and what they take.")
+    else:
+        head, hint = "the operator library cannot be used: ", "Reinstall etcli, or undo the change."
+        read = read_description(root, error=error, hint=hint, head=head)
     return OperatorLibrary(
         name=read.name,
         root=root,

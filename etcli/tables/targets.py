@@ -37,6 +37,17 @@ class Emulator(Row):
     cpu: str
 
 
+class OpenMP(Row):
+    """How one kind of compiler compiles OpenMP and links its runtime statically.
+
+    `archive` is the runtime's file, to be found with the compiler's `-print-file-name`; None where the options in `link` bring it.
+    """
+
+    compile: tuple[str, ...] = pydantic.Field(strict=False)
+    link: tuple[str, ...] = pydantic.Field(strict=False)
+    archive: str | None
+
+
 class ExecutorchFacts(Row):
     """Where the C++ ExecuTorch of this target comes from when the recipe says `auto`.
 
@@ -79,6 +90,7 @@ class Target(Row):
     executorch: ExecutorchFacts
     compile_flags: tuple[str, ...] = pydantic.Field(strict=False)
     link_flags: tuple[str, ...] = pydantic.Field(strict=False)
+    openmp: Mapping[Literal["gcc", "clang"], OpenMP]
     runtime_libraries: tuple[str, ...] = pydantic.Field(strict=False)
     system_libraries: tuple[str, ...] = pydantic.Field(strict=False)
     min_load_alignment: int = pydantic.Field(gt=0)

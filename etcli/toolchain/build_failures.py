@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from etcli.tables.known_errors import explain_text
 
@@ -35,6 +37,55 @@ def compile_errors(log: Sequence[str]) -> list[str]:
     """The first lines of a build log that name an error, each once, in order; its last lines where none does."""
     found = dict.fromkeys(line.strip() for line in log if _COMPILER.search(line) and not _NOISE.search(line))
     return list(found)[:_SHOWN] or [line.strip() for line in log if line.strip()][-3:]
+
+
+_PLACE = re.compile(
+    r"(?P<file>/[^:]+):(?P<line>\d+)(?::(?P<column>\d+))?:\s+(?P<kind>(?:fatal )?error|required from)\b:?\s*(?P<text>.*)"
+)
+_INCLUDED = re.compile(r"(?:In file included from|\s+from) (?P<file>/[^:]+):(?P<line>\d+)")
+
+
+@dataclass(frozen=True)
+class SourceError:
+    """The first error of one folder's sources: its place, what the compiler said, and the further errors of the same folder."""
+
+    file: Path
+    line: int
+    column: int | None
+    message: str
+    more: tuple[str, ...]
+
+
+def first_error_in(log: Sequence[str], folder: Path) -> SourceError | None:
+    """The first error in a source below `folder`, or in a header that such a source includes or whose template it uses; None without one.
+
+    An error inside a header of others is shown at the line of the source that led there.
+    """
+    found: list[tuple[Path, int, int | None, str]] = []
+    led: tuple[Path, int, int | None] | None = None
+    for line in log:
+        if line.startswith(("FAILED:", "[")):
+            led = None
+        place = _PLACE.match(line) or _INCLUDED.match(line)
+        if place is None:
+            continue
+        groups = place.groupdict()
+        here = Path(groups["file"]), int(groups["line"]), int(groups["column"]) if groups.get("column") else None
+        inside = here[0].is_relative_to(folder)
+        if groups.get("kind") in ("error", "fatal error"):
+            if inside:
+                found.append((*here, groups["text"]))
+            elif led is not None:
+                found.append((*led, f"{groups['text']} (in {here[0]}:{here[1]})"))
+            led = None
+        elif inside:
+            led = here
+    if not found:
+        return None
+    unique = list(dict.fromkeys(found))
+    file, number, column, message = unique[0]
+    more = tuple(f"{path}:{at}: {text}" for path, at, _, text in unique[1:_SHOWN])
+    return SourceError(file, number, column, message, more)
 
 
 def remedy(errors: Sequence[str]) -> str | None:

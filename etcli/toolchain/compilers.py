@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from etcli.common.errors import ToolError
 from etcli.tables.targets import Target
@@ -22,7 +23,7 @@ class Compiler:
     """
 
     path: Path
-    kind: str
+    kind: Literal["gcc", "clang"]
     version: str
     triple: str
     description: str
@@ -50,7 +51,7 @@ def verify(target: Target) -> Compiler:
     version = version_in(first.rpartition(")")[2]) or version_in(first)
     if not triple or not version:
         raise ToolError(f"{path} does not start, or is no compiler", code="compiler.broken", hint=hint)
-    kind = "clang" if "clang" in first else "gcc"
+    kind: Literal["gcc", "clang"] = "clang" if "clang" in first else "gcc"
     if triple.split("-")[0] != target.triple.split("-")[0]:
         raise ToolError(
             f"{path} builds for {triple}, target {target.name} needs {target.triple}",

@@ -3,7 +3,8 @@
 A kernel library hands `register_kernels` a static array of `Kernel` (`runtime/kernel/operator_registry.h`): a pointer to the operator's
 name, one to the kernel key (null for a fallback) and one to the function. A delegate hands `register_backend` a static `Backend`
 (`runtime/backend/interface.h`): a pointer to its name and one to the object. In a shared library or position-independent program every such
-pointer is a relocation, so a name whose neighbours point to code (or to a writable object) is a registration and not just some text. This
+pointer is a relocation, so a name whose neighbours point to code (or to a writable object) is a registration and not just some text.
+`EXECUTORCH_LIBRARY` leaves no such table; what it registers is read from the code of static initialisers (`toolchain/initialisers.py`). This
 works for any target on any machine; on the host it gives exactly what the registry itself lists.
 """
 
@@ -19,8 +20,15 @@ from elftools.elf.elffile import ELFFile
 
 from etcli.common.errors import EtcliError, UsageError
 from etcli.toolchain.elf import opened
+from etcli.toolchain.initialisers import named_in_initialisers
 
 _OPERATOR = re.compile(rb"[A-Za-z_]\w*::\w+(?:\.\w+)?\0")
+_NAME = re.compile(rb"(?:(?<=\0)|\A)[A-Za-z_]\w*::\w+(?:\.\w+)?(?=\0)")
+# Words that C++ libraries begin messages with, as `basic_string::append`, which stand in initialisers too; no operator's namespace.
+_CPP_WORDS = re.compile(
+    r"(std|basic_\w+|vector|deque|list|array|bitset|string|(unordered_)?(multi)?(map|set)|optional|variant|any|regex|locale|ios_base|filesystem|"
+    r"thread|mutex|future|promise|function|random_device)::"
+)
 _BACKEND = re.compile(rb"[A-Za-z]\w*Backend\0")
 _POINTER = 8
 _KERNEL_KEY, _KERNEL_FUNCTION = _POINTER, 2 * _POINTER
@@ -67,6 +75,7 @@ def read_registrations(path: Path, *, error: type[EtcliError] = UsageError) -> R
         pointers = _pointers(elf)
         operators: list[str] = []
         with_key: set[str] = set()
+        tabled: set[int] = set()
         backends: set[str] = set()
         for place, target in pointers.items():
             text = _holding(memory, target)
@@ -77,6 +86,7 @@ def read_registrations(path: Path, *, error: type[EtcliError] = UsageError) -> R
                 found := _OPERATOR.match(data, start)
             ):
                 name = found[0][:-1].decode()
+                tabled.add(place)
                 if place + _KERNEL_KEY in pointers:
                     with_key.add(name)
                 else:
@@ -85,7 +95,24 @@ def read_registrations(path: Path, *, error: type[EtcliError] = UsageError) -> R
                 found := _BACKEND.match(data, start)
             ):
                 backends.add(found[0][:-1].decode())
+        # An initialiser that hands over a table has its address, which is where the first name's pointer is: that one was counted.
+        loose = {place: target for place, target in pointers.items() if place not in tabled}
+        operators += named_in_initialisers(elf, loose, _operator_names(memory, data))
         return Registrations(tuple(sorted([*operators, *(with_key - set(operators))])), tuple(sorted(backends)))
+
+
+def _operator_names(memory: list[_Load], data: bytes) -> dict[int, str]:
+    """Every constant that is an operator's name and nothing else, by its address."""
+    found = {}
+    for load in memory:
+        if load.flags & (_EXECUTABLE | _WRITABLE):
+            continue
+        content = data[load.offset : load.offset + load.size]
+        for match in _NAME.finditer(content):
+            name = match[0].decode()
+            if not _CPP_WORDS.match(name):
+                found[load.address + match.start()] = name
+    return found
 
 
 def _pointers(elf: ELFFile) -> dict[int, int]:

@@ -24,6 +24,7 @@ from etcli.device.base import Device
 from etcli.device.program import adb_program
 from etcli.device.virtual.native import init_program
 from etcli.output.console import Console
+from etcli.recipe.custom_ops import own_operator_problems
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.sources import adapter_path
 from etcli.recipe.support import unsupported
@@ -208,7 +209,7 @@ def _packages() -> Iterable[Need]:
 
 
 def _recipe(loaded: LoadedRecipe) -> Need:
-    refused = unsupported(loaded)
+    refused = [*unsupported(loaded), *own_operator_problems(loaded)]
     if not refused:
         return Need("recipe", "says what to do", "ok", loaded.recipe.name, str(loaded.path))
     return Need(

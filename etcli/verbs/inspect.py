@@ -23,6 +23,7 @@ from etcli.pte.read import read_program
 from etcli.recipe.outdated import MANIFEST
 from etcli.recipe.written import shorten
 from etcli.toolchain.elf import is_elf, read_elf
+from etcli.toolchain.registrations import Registrations, read_registrations
 from etcli.verbs.archive import is_packed
 
 _FLATBUFFER_IDENTIFIER = slice(4, 6)
@@ -62,7 +63,7 @@ class CheckpointFacts:
 
 @dataclass(frozen=True)
 class Inspection:
-    """`kind` says which of the facts is set."""
+    """`kind` says which of the facts is set; `registered` is what an ELF file registers with ExecuTorch when it is loaded."""
 
     path: Path
     kind: Literal["program", "bundle", "build", "elf", "checkpoint"]
@@ -70,6 +71,7 @@ class Inspection:
     bundle: BundleManifest | None = None
     build: BuildManifest | None = None
     elf: ElfFacts | None = None
+    registered: Registrations | None = None
     checkpoint: CheckpointFacts | None = None
 
 
@@ -100,7 +102,7 @@ def inspect(path: Path) -> Inspection:
     if head[_FLATBUFFER_IDENTIFIER] == b"ET":
         return Inspection(path, "program", program=read_program(path))
     if is_elf(path):
-        return Inspection(path, "elf", elf=read_elf(path))
+        return Inspection(path, "elf", elf=read_elf(path), registered=read_registrations(path))
     if is_packed(path):
         raise UsageError(
             f"{path} is a packed bundle",

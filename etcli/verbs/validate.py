@@ -13,6 +13,7 @@ from etcli.export.assembly import stop_sources, united_config
 from etcli.manifests.model import ModelConfig
 from etcli.output.console import Console
 from etcli.output.units import counted
+from etcli.recipe.custom_ops import own_operator_problems
 from etcli.recipe.fit import (
     fit_problems,
     long_cache_warning,
@@ -58,7 +59,7 @@ def validate(loaded: LoadedRecipe, console: Console) -> Validated:
         EtcliError: with every problem found.
     """
     problems = Problems()
-    for problem in unsupported(loaded):
+    for problem in (*unsupported(loaded), *own_operator_problems(loaded)):
         problems.add(problem)
     path = None
     try:

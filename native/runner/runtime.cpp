@@ -11,6 +11,10 @@
 #include <executorch/runtime/platform/platform.h>
 #include <executorch/runtime/platform/runtime.h>
 
+#ifdef ETCLI_OPENMP
+#include <omp.h>
+#endif
+
 #include "failure.h"
 #include "json.h"
 
@@ -100,7 +104,12 @@ int64_t set_threads(int64_t threads) {
   if (threads > 0 && !pool->_unsafe_reset_threadpool(static_cast<uint32_t>(threads))) {
     throw load_failure(text("the runtime cannot make a pool of ", threads, " threads"));
   }
-  return static_cast<int64_t>(pool->get_thread_count());
+  const size_t count = pool->get_thread_count();
+#ifdef ETCLI_OPENMP
+  // Operators that use OpenMP without a number of their own; it holds for this thread, the one that runs programs.
+  omp_set_num_threads(static_cast<int>(count));
+#endif
+  return static_cast<int64_t>(count);
 }
 
 void share_packed_weights() {

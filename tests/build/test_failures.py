@@ -69,8 +69,8 @@ def test_a_configuration_that_was_cut_off_is_not_built_on(builder: Builder) -> N
 def test_a_bad_audit_leaves_no_stage(builder: Builder, native: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = stage.render_project
 
-    def with_host_path(*arguments: object) -> dict[str, str]:
-        files = dict(real(*arguments))  # type: ignore[arg-type]
+    def with_host_path(*arguments: object, **options: bool) -> dict[str, str]:
+        files = dict(real(*arguments, **options))  # type: ignore[arg-type]
         files["CMakeLists.txt"] = files["CMakeLists.txt"].replace("[[$ORIGIN]]", "/opt/here")
         return files
 

@@ -14,7 +14,6 @@ CASES = {
     "export.backend": "export: {backend: neuron, precision: A16W4}\nneuron: {platform: DX4, sdk: simulator}",
     "export.precision": "export: {precision: aqlm}",
     "build.target": "build: {target: android}",
-    "build.custom_ops": "build: {custom_ops: [aqlm]}",
     "build.executorch.from": "build: {executorch: {from: source}}",
     "run.runner": "run: {runner: mtk}",
     "run.temperature": "run: {temperature: 0.7}",
@@ -44,7 +43,7 @@ def test_what_is_supported(write):
     name: a
     model: {source: m.gguf}
     export: {backend: portable, chunks: 3, cache: ring, layout: separate, shapes: [64t128c, 8t128c, 1t128c], python: python3.11}
-    build: {target: linux-aarch64, openmp: static, executorch: {from: wheel}}
+    build: {target: linux-aarch64, openmp: static, custom_ops: [aqlm, ./mine], executorch: {from: wheel}}
     run: {chat: false, threads: 2, seed: 3, timeout_s: 5, system: x}
     """
     assert unsupported(load(str(write(text)))) == []

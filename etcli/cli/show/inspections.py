@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,9 @@ def inspected(console: Console, result: Inspection) -> None:
             ("run path", elf.run_path or "-"),
             ("smallest load alignment", elf.load_alignment),
         ]
+        if result.registered is not None:
+            rows.append(("registers operators", operator_names(result.registered.operators)))
+            rows.append(("registers backends", ", ".join(result.registered.backends) or "none"))
         console.table(f"ELF {result.path}", ("what", "value"), rows)
     elif result.checkpoint is not None:
         facts = result.checkpoint
@@ -148,10 +152,18 @@ def _build(console: Console, build: BuildManifest) -> None:
         ("cmake", build.cmake),
         ("backends", ", ".join(build.backends) or "none"),
         ("operators", f"{len(build.operators):,}"),
-        ("custom operators", ", ".join(build.custom_ops) or "none"),
+        *((f"operators of {custom.name}", ", ".join(custom.operators)) for custom in build.custom_ops),
     ]
     console.table("Build", ("what", "value"), rows)
     console.table("Stage", ("file", "size", "sha256"), file_rows(build.stage))
+
+
+def operator_names(names: Sequence[str], most: int = 12) -> str:
+    """The names, or how many there are of each namespace where they are more than `most`."""
+    if len(names) <= most:
+        return ", ".join(names) or "none"
+    spaces = Counter(name.partition("::")[0] for name in names)
+    return ", ".join(f"{count} of {space}" for space, count in sorted(spaces.items()))
 
 
 def file_rows(files: Sequence[FileEntry]) -> list[tuple[str, str, str]]:
