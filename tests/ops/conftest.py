@@ -10,7 +10,7 @@ import pytest
 import torch
 from operator_programs import Tensors, lowered
 
-from etcli.ops.library import attention_library
+from etcli.ops.library import aqlm_library, attention_library
 from etcli.ops.loading import load_into_executorch
 
 
@@ -18,6 +18,14 @@ from etcli.ops.loading import load_into_executorch
 def loaded_library() -> Path:
     """The compiled operators, loaded into this process."""
     path = attention_library()
+    load_into_executorch(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def loaded_aqlm() -> Path:
+    """The compiled AQLM operators, loaded into this process."""
+    path = aqlm_library()
     load_into_executorch(path)
     return path
 
