@@ -14,8 +14,9 @@ from etcli.common.errors import BuildError
 from etcli.common.files import remove_tree
 from etcli.common.process import describe_exit, stream
 from etcli.output.console import Console
+from etcli.tables.op_yaml import DESCRIPTION
 from etcli.tables.operators import OperatorLibrary
-from etcli.toolchain.build_failures import compile_errors, configure_errors, first_error_in, remedy
+from etcli.toolchain.build_failures import compile_errors, configure_errors, first_error_in, link_errors_in, remedy
 from etcli.toolchain.cmake import hidden_variables
 
 CONFIGURED = "etcli-configured.json"
@@ -98,16 +99,34 @@ class Tree:
         if lines is None:
             return
         for library in self.own:
-            if (found := first_error_in(lines, library.root)) is not None:
-                raise BuildError(
-                    "\n    ".join((f"{found.message} (operator library {library.name})", *found.more)),
-                    code="build.operators",
-                    hint=f"{remedy([found.message, *found.more]) or 'Correct the source.'} Log: {self.log('build')}",
-                    file=found.file,
-                    line=found.line,
-                    column=found.column,
-                )
+            self._fail_in(library, lines)
         self._fail("compile", "the runner does not compile", compile_errors(lines))
+
+    def _fail_in(self, library: OperatorLibrary, lines: list[str]) -> None:
+        """Raise the failure of an operator library of the user's own, if it is one."""
+        log = f"Log: {self.log('build')}"
+        if (found := first_error_in(lines, library.root)) is not None:
+            raise BuildError(
+                "\n    ".join((f"{found.message} (operator library {library.name})", *found.more)),
+                code="build.operators",
+                hint=f"{remedy([found.message]) or 'Correct the source.'} {log}",
+                file=found.file,
+                line=found.line,
+                column=found.column,
+            )
+        if errors := link_errors_in(lines, self.archive(library.name).name):
+            twice = any(line.startswith("multiple") for line in errors)
+            hint = (
+                "Functions of two libraries have one name: make them static, or put them into an unnamed namespace."
+                if twice
+                else f"List the source that has it under sources: of {library.root / DESCRIPTION}, or define it."
+            )
+            raise BuildError(
+                "".join((f"the operator library {library.name} does not link:", *(f"\n    {line}" for line in errors))),
+                code="build.operators",
+                hint=f"{hint} {log}",
+                file=library.root / DESCRIPTION,
+            )
 
     def install(self, prefix: Path) -> None:
         """Run `cmake --install` into `prefix`; programs lose their symbols there, the tree keeps them.

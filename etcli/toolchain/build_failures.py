@@ -16,7 +16,7 @@ _COMPILER = re.compile(
     r"(?::\s(?:fatal )?error:\s)|undefined reference to|cannot find -l|\bld(?:\.\w+)?: |multiple definition of"
     r"|No space left on device|Killed|internal compiler error|^ninja: error:|virtual memory exhausted"
 )
-_NOISE = re.compile(r": warning: |collect2: error: ld returned|^ninja: build stopped|In function `")
+_NOISE = re.compile(r": warning: |collect2: error: ld returned|^ninja: build stopped|[Ii]n function `")
 
 
 def configure_errors(log: Sequence[str]) -> list[str]:
@@ -42,6 +42,7 @@ def compile_errors(log: Sequence[str]) -> list[str]:
 _PLACE = re.compile(
     r"(?P<file>/[^:]+):(?P<line>\d+)(?::(?P<column>\d+))?:\s+(?P<kind>(?:fatal )?error|required from)\b:?\s*(?P<text>.*)"
 )
+_LINKED = re.compile(r"(?:multiple definition of|undefined reference to) .+")
 _INCLUDED = re.compile(r"(?:In file included from|\s+from) (?P<file>/[^:]+):(?P<line>\d+)")
 
 
@@ -86,6 +87,18 @@ def first_error_in(log: Sequence[str], folder: Path) -> SourceError | None:
     file, number, column, message = unique[0]
     more = tuple(f"{path}:{at}: {text}" for path, at, _, text in unique[1:_SHOWN])
     return SourceError(file, number, column, message, more)
+
+
+def link_errors_in(log: Sequence[str], archive: str) -> list[str]:
+    """What the linker said of the objects in a static library, each once: symbols that are nowhere, or in two places."""
+    found: dict[str, None] = {}
+    inside = False
+    for line in log:
+        if ".a(" in line or ".o: " in line:
+            inside = f"{archive}(" in line
+        if inside and (match := _LINKED.search(line)):
+            found[match[0].strip()] = None
+    return list(found)[:_SHOWN]
 
 
 def remedy(errors: Sequence[str]) -> str | None:
