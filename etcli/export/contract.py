@@ -68,11 +68,6 @@ def method_entry(facts: ProgramFacts, work: ChunkWork, named: NamedShape) -> Met
     )
 
 
-def fewest_calls(work: ChunkWork) -> int:
-    """Calls of a delegate that takes all it can: the whole network of a method, or what stands between the operators of its layers."""
-    return work.layers + 1 if work.cache == "ring" else 1
-
-
 def _specs(names: Sequence[str], values: Sequence[ValueFacts], named: NamedShape) -> tuple[TensorSpec, ...]:
     if len(names) != len(values):
         raise _broken(named, f"it has {len(values)} tensors where {len(names)} are expected")

@@ -32,13 +32,14 @@ GRAPH_FILE_BYTES = 24 << 10
 """The graph of one layer in one method as a program holds it."""
 
 _FLOAT32 = 4
+_EXACT = frozenset(("fp32", "aqlm"))
 
 
 def lowering_bytes(plan: ExportPlan, chunk: ChunkPlan, program: ProgramPlan, config: ModelConfig) -> int:
     """A worker that lowers: the weights, two copies of one tensor at a time, and the graphs of all methods."""
     graphs = GRAPH_BYTES * chunk.layers * len(program.methods)
     calls = max(_call_bytes(chunk, method.shape, config) for method in program.methods)
-    return EXPORTER_BYTES + _quantising(plan) + graphs + calls + chunk.weights_bytes + 2 * chunk.largest_bytes
+    return EXPORTER_BYTES + _quantising(plan, chunk) + graphs + calls + chunk.weights_bytes + 2 * chunk.largest_bytes
 
 
 def making_bytes(plan: ExportPlan, chunk: ChunkPlan, program: ProgramPlan, config: ModelConfig) -> int:
@@ -47,7 +48,14 @@ def making_bytes(plan: ExportPlan, chunk: ChunkPlan, program: ProgramPlan, confi
     It holds the weights with what is stored of them, then the mapped file and the weights that the runtime has packed.
     """
     calls = sum(_call_bytes(chunk, method.shape, config) for method in program.methods)
-    return BASE_BYTES + _quantising(plan) + calls + chunk.weights_bytes + chunk.stored_bytes + 2 * chunk.largest_bytes
+    return (
+        BASE_BYTES
+        + _quantising(plan, chunk)
+        + calls
+        + chunk.weights_bytes
+        + chunk.stored_bytes
+        + 2 * chunk.largest_bytes
+    )
 
 
 def tables_bytes(plan: ExportPlan, config: ModelConfig) -> int:
@@ -72,8 +80,9 @@ def disk_bytes(plan: ExportPlan, missing: Collection[str], lowered: Collection[s
     return sum(size * (3 if file in lowered else 1) for file, size in sizes.items() if file in missing) + tables
 
 
-def _quantising(plan: ExportPlan) -> int:
-    return 0 if plan.precision.precision == plan.precision.head == "fp32" else TORCHAO_BYTES
+def _quantising(plan: ExportPlan, chunk: ChunkPlan) -> int:
+    precisions = {plan.precision.precision, *([plan.precision.head] if chunk.head else [])}
+    return TORCHAO_BYTES if precisions - _EXACT else 0
 
 
 def _call_bytes(chunk: ChunkPlan, shape: Shape, config: ModelConfig) -> int:

@@ -7,11 +7,13 @@ import hashlib
 import importlib.metadata
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import etcli
 from etcli.checkpoint.base import Checkpoint
 from etcli.checkpoint.layout import EMBEDDING
 from etcli.common.hashing import value_sha256
+from etcli.export.operators import kept_linears
 from etcli.export.plan import ChunkPlan, ExportPlan, ProgramPlan
 from etcli.export.store import Store
 from etcli.manifests.model import ModelConfig
@@ -38,9 +40,14 @@ _PROGRAM_CODE = (
     "export/tables.py",
     "export/verification.py",
 )
-"""Whose code decides the bytes of chunks and tables, and whether they are good."""
+"""Whose code decides the bytes of chunks and tables, and whether they are good.
+
+The kernels in `native/`, which verification runs, are not of it: no byte of a bundle depends on them, and a device runs its own build of
+them. They are held to the eager operators, which are of it, by tests of their own.
+"""
 
 _NOT_IN_GRAPHS = {
+    "aqlm",
     "architecture",
     "bos_id",
     "context_length",
@@ -50,7 +57,7 @@ _NOT_IN_GRAPHS = {
     "stop_ids",
     "tied_embeddings",
 }
-"""Numbers of a network that change what goes into a chunk, or what is done with its answers, but not its graph."""
+"""Numbers of a network that change what goes into a chunk, or what is done with its answers, but not its graph (`aqlm`: see `_coding`)."""
 
 _BUNDLE_CODE = (*_PROGRAM_CODE, "export/assembly.py", "export/runner_config.py", "tokenizer/**/*.py")
 """Whose code decides the bytes of the whole bundle."""
@@ -128,10 +135,19 @@ def graph_key(plan: ExportPlan, chunk: ChunkPlan, program: ProgramPlan, config: 
             "head": chunk.head,
             "shapes": [str(method.shape) for method in program.methods],
             "config": config.model_dump(mode="json", exclude=_NOT_IN_GRAPHS),
+            "aqlm": _coding(chunk, config),
             "versions": all_versions(),
             "code": code_sha256(_GRAPH_CODE),
         }
     )
+
+
+def _coding(chunk: ChunkPlan, config: ModelConfig) -> dict[str, Any] | None:
+    """What AQLM does to the graph: which linears are its operators, the layers numbered within the chunk."""
+    if config.aqlm is None:
+        return None
+    kept = kept_linears(config.aqlm, chunk.first_layer, chunk.layers)
+    return {"codebooks": config.aqlm.codebooks, "kept": sorted(kept)}
 
 
 def program_key(

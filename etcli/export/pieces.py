@@ -14,10 +14,10 @@ from etcli.common.memory import available_bytes
 from etcli.common.workspace import Workspace
 from etcli.export.backends.base import Backend
 from etcli.export.cluster import Cluster, cluster_address
-from etcli.export.contract import fewest_calls
 from etcli.export.estimates import disk_bytes
 from etcli.export.inputs import TABLES
 from etcli.export.job import ChunkWork, Outcome
+from etcli.export.operators import custom_operators, fewest_calls
 from etcli.export.plan import ChunkPlan, ExportPlan
 from etcli.export.pool import Pool, Task, check_memory, fitting
 from etcli.export.result import ExportOptions
@@ -26,7 +26,7 @@ from etcli.export.tasks import Tasks, make_tasks
 from etcli.export.templates.cache import TemplateCache
 from etcli.manifests.export_report import LoweringReport
 from etcli.manifests.model import ModelConfig
-from etcli.ops.library import attention_library
+from etcli.ops.needed import built_libraries
 from etcli.output.console import Console
 from etcli.output.units import bytes_text, counted
 from etcli.recipe.loaded import LoadedRecipe
@@ -59,17 +59,17 @@ class Pieces:
         if missing:
             cache = TemplateCache()
             work = self._workspace.export_work
-            self._check_operators(plan, missing)
+            self._check_operators(custom_operators(model, plan.cache), missing)
             tasks = make_tasks(
                 plan, model, self._backend, missing, self._store, cache, work, verify=self._options.verify
             )
             self._check_space(plan, missing, tasks.lowered)
-            self._run(tasks, cache, kept=len(asked) - len(missing.keys() - {TABLES}))
+            self._run(tasks, model, cache, kept=len(asked) - len(missing.keys() - {TABLES}))
             remove_tree(tasks.folder)
             self._store.clear_running()
         return set(missing) - {TABLES}
 
-    def _run(self, tasks: Tasks, cache: TemplateCache, *, kept: int) -> None:
+    def _run(self, tasks: Tasks, model: ModelConfig, cache: TemplateCache, *, kept: int) -> None:
         made = sum(isinstance(task.work, ChunkWork) for task in tasks.tasks)
         address = cluster_address(self._options.executor)
         jobs = None if address else self._jobs(tasks.tasks)
@@ -83,7 +83,7 @@ class Pieces:
             calls: dict[str, Any] = {
                 "adapter": adapter_path(self._loaded),
                 "begin": self._store.begin,
-                "finished": functools.partial(self._finish, tasks, cache),
+                "finished": functools.partial(self._finish, tasks, model, cache),
                 "advance": advance,
             }
             if address is not None:
@@ -97,14 +97,16 @@ class Pieces:
         check_memory(tasks, jobs, available_bytes(), self._console, chosen=self._options.jobs is not None)
         return jobs
 
-    def _finish(self, tasks: Tasks, cache: TemplateCache, task: Task) -> None:
+    def _finish(self, tasks: Tasks, model: ModelConfig, cache: TemplateCache, task: Task) -> None:
         if task.key in tasks.lowerings:
             folder = self._store.running(task.key)
             self.lowerings.append(_lowering_report(task, Outcome.read(folder / Outcome.FILE)))
             tasks.installed(task, folder, cache)
             return
         outcome = self._store.finish(task.key)
-        wanted = fewest_calls(task.work) if isinstance(task.work, ChunkWork) and self._backend.delegate else None
+        wanted = None
+        if isinstance(task.work, ChunkWork) and self._backend.delegate:
+            wanted = fewest_calls(task.work, model)
         for method, calls in outcome.delegate_calls.items():
             if wanted is not None and calls > wanted:
                 self._console.warn(
@@ -112,11 +114,11 @@ class Pieces:
                     code="export.partitions",
                 )
 
-    def _check_operators(self, plan: ExportPlan, missing: Collection[str]) -> None:
+    def _check_operators(self, operators: Collection[str], missing: Collection[str]) -> None:
         """Compile what verification runs now, rather than learn after minutes of lowering that it cannot be."""
         verified = self._options.verify and set(missing) - {TABLES}
-        if plan.cache == "ring" and verified and cluster_address(self._options.executor) is None:
-            attention_library(self._console)
+        if verified and cluster_address(self._options.executor) is None:
+            built_libraries(operators, self._console)
 
     def _check_space(self, plan: ExportPlan, missing: Collection[str], lowered: Collection[str]) -> None:
         needed = disk_bytes(plan, missing, lowered)

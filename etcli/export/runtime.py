@@ -23,12 +23,3 @@ def run_method(path: Path, method: str, inputs: Sequence[torch.Tensor]) -> list[
     program = _C._load_program(str(path), enable_etdump=False, debug_buffer_size=0)
     outputs = program.load_method(method)(list(inputs))
     return [output.clone() for output in outputs]
-
-
-def load_operators(cache: str) -> None:
-    """Make the operators of a cache contract known to the runtime."""
-    if cache == "ring":
-        from etcli.ops.library import attention_library
-        from etcli.ops.loading import load_into_executorch
-
-        load_into_executorch(attention_library())

@@ -18,8 +18,9 @@ import torch
 from etcli.common.errors import ExportError
 from etcli.export.contract import method_entry
 from etcli.export.job import ChunkWork
-from etcli.export.runtime import load_operators, run_method
+from etcli.export.runtime import run_method
 from etcli.manifests.bundle import Method
+from etcli.ops.needed import load_needed
 from etcli.pte.facts import ProgramFacts
 from etcli.pte.read import read_program
 
@@ -72,12 +73,13 @@ def compare_methods(
     inputs: Mapping[str, Sequence[torch.Tensor]],
     expected: Mapping[str, Expected],
 ) -> dict[str, float]:
-    """Run every method once; by method the largest absolute error over all its outputs.
+    """Run every method once, with the operators that the program needs; by method the largest absolute error over all its outputs.
 
     Raises:
+        ToolError: an operator of ours cannot be compiled or loaded here.
         ExportError: `export.differs`, a result is further from eager than the work's tolerance and the rounding of activations allow.
     """
-    load_operators(work.cache)
+    load_needed({name for method in read_program(path, error=ExportError).methods for name in method.operator_names})
     allowed = allowance(work)
     return {
         method.name: compare_outputs(

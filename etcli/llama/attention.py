@@ -29,8 +29,10 @@ class Attention(nn.Module):
         self.heads, self.kv_heads, self.head_dim = config.num_heads, config.num_kv_heads, config.head_dim
         hidden, queries, keys = config.hidden_size, self.heads * self.head_dim, self.kv_heads * self.head_dim
         linears, bias = LayerLinears(config, layer), config.attention_bias
-        self.qkv_proj = linear(hidden, queries + 2 * keys, bias=bias) if config.aqlm is None else None
-        if config.aqlm is not None:
+        self.fused = config.aqlm is None
+        if self.fused:
+            self.qkv_proj = linear(hidden, queries + 2 * keys, bias=bias)
+        else:
             self.q_proj = linears.make("self_attn.q_proj", hidden, queries, bias=bias)
             self.k_proj = linears.make("self_attn.k_proj", hidden, keys, bias=bias)
             self.v_proj = linears.make("self_attn.v_proj", hidden, keys, bias=bias)
@@ -44,7 +46,7 @@ class Attention(nn.Module):
         return _normalised(self.q_norm, query, self.heads), _normalised(self.k_norm, key, self.kv_heads), value
 
     def _products(self, x: torch.Tensor) -> Attended:
-        if self.qkv_proj is None:
+        if not self.fused:
             return self.q_proj(x), self.k_proj(x), self.v_proj(x)
         both = self.qkv_proj(x)
         query_end = self.heads * self.head_dim

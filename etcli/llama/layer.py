@@ -33,20 +33,26 @@ class FeedForward(nn.Module):
         hidden, bias = config.hidden_size, config.mlp_bias
         linears = LayerLinears(config, layer)
         self.inner = config.intermediate_size
-        self.gate_up_proj = linear(hidden, 2 * self.inner, bias=bias) if config.aqlm is None else None
-        if config.aqlm is not None:
+        self.fused = config.aqlm is None
+        if self.fused:
+            self.gate_up_proj = linear(hidden, 2 * self.inner, bias=bias)
+        else:
             self.gate_proj = linears.make("mlp.gate_proj", hidden, self.inner, bias=bias)
             self.up_proj = linears.make("mlp.up_proj", hidden, self.inner, bias=bias)
         self.down_proj = linears.make("mlp.down_proj", self.inner, hidden, bias=bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Same shape as `x`."""
-        gate, up = self._products(x)
-        product: torch.Tensor = self.down_proj(functional.silu(gate) * up)
+        product: torch.Tensor = self.down_proj(self.gated(x))
         return product
 
+    def gated(self, x: torch.Tensor) -> torch.Tensor:
+        """What `down_proj` takes: `silu(gate(x)) * up(x)`, `[1, T, I]`."""
+        gate, up = self._products(x)
+        return functional.silu(gate) * up
+
     def _products(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        if self.gate_up_proj is None:
+        if not self.fused:
             return self.gate_proj(x), self.up_proj(x)
         both = self.gate_up_proj(x)
         return both[..., : self.inner], both[..., self.inner :]

@@ -24,6 +24,7 @@ GAPS: Mapping[str, float] = {
     "fp16": 0.001,
     "8da4w": 1.5,
     "8da8w": 1.5,
+    "aqlm": 0.001,
 }
 """By precision, how far the logit of a device's token may lie below the reference's best at its place. No key or flag changes these.
 

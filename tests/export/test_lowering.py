@@ -17,9 +17,10 @@ from etcli.common.errors import CheckpointError, EtcliError, ExportError
 from etcli.export import lean
 from etcli.export.assembly import united_config
 from etcli.export.backends.xnnpack import Xnnpack
-from etcli.export.contract import fewest_calls, method_entry
+from etcli.export.contract import method_entry
 from etcli.export.job import ChunkWork, NamedShape
 from etcli.export.lowering import PROGRAM
+from etcli.export.operators import fewest_calls
 from etcli.export.runtime import run_method
 from etcli.export.samples import sample_inputs
 from etcli.export.verification import Expected, check_tensors, compare_methods, delegate_calls
@@ -120,7 +121,8 @@ def test_verification_passes_and_tells_what_it_found(
 ) -> None:
     facts, methods = check_tensors(program, WORK)
     assert methods == exported.manifest.chunks[0].files[0].methods
-    assert delegate_calls(facts, methods, "XnnpackBackend") == dict.fromkeys(calls[0], fewest_calls(WORK))
+    wanted = dict.fromkeys(calls[0], fewest_calls(WORK, exported.manifest.model))
+    assert delegate_calls(facts, methods, "XnnpackBackend") == wanted
     assert compare_methods(program, WORK, *calls) == {"small_8t32c_0": 0.0, "small_1t32c_0": 0.0}
 
 
