@@ -18,7 +18,7 @@ from etcli.output.console import Console
 from etcli.tables.operators import OperatorLibrary
 from etcli.tables.targets import buildable_target
 from etcli.toolchain import cmake, compilers, ninja
-from etcli.toolchain.build_failures import compile_errors, configure_errors, remedy
+from etcli.toolchain.build_failures import compile_errors, configure_errors, first_error_in, remedy
 from etcli.toolchain.compilers import Compiler
 
 P = TypeVar("P")
@@ -161,6 +161,16 @@ def _cmake(
         return
     if code < 0:
         lines.append(f"cmake was {describe_exit(code)}")
+    found = first_error_in(lines, build.library.root) if build.library.own else None
+    if found is not None:
+        raise ToolError(
+            "\n    ".join((f"{found.message} (operator library {build.library.name})", *found.more)),
+            code=f"operators.{step}",
+            hint=f"{remedy([found.message]) or 'Correct the source.'} Log: {log}",
+            file=found.file,
+            line=found.line,
+            column=found.column,
+        )
     errors = compile_errors(lines) if step == "compile" else configure_errors(lines)
     raise ToolError(
         f"{build.name} does not {step} here:" + "".join(f"\n    {line}" for line in errors),
