@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from elftools.elf.elffile import ELFFile
@@ -30,12 +30,12 @@ class Code:
     content: bytes
 
 
-def named_in_initialisers(elf: ELFFile, pointers: Mapping[int, int], texts: Mapping[int, str]) -> list[str]:
+def named_in_initialisers(elf: ELFFile, pointers: Mapping[int, int], text_at: Callable[[int], str | None]) -> list[str]:
     """The texts that static initialisers name, each as often as it is named.
 
     Args:
         pointers: address of every word that the loader fills, and what with.
-        texts: address of every text that is looked for.
+        text_at: the text at an address, if it is one that is looked for.
     """
     array = elf.get_section_by_name(".init_array")
     starts = _function_starts(elf)
@@ -57,7 +57,7 @@ def named_in_initialisers(elf: ELFFile, pointers: Mapping[int, int], texts: Mapp
             if body is None or start in seen:
                 continue
             seen.add(start)
-            named = (texts.get(address) or texts.get(pointers.get(address, -1)) for address in find(body))
+            named = (text_at(address) or text_at(pointers.get(address, -1)) for address in find(body))
             found += [text for text in named if text is not None]
     return found
 

@@ -23,7 +23,6 @@ from etcli.toolchain.elf import opened
 from etcli.toolchain.initialisers import named_in_initialisers
 
 _OPERATOR = re.compile(rb"[A-Za-z_]\w*::\w+(?:\.\w+)?\0")
-_NAME = re.compile(rb"(?:(?<=\0)|\A)[A-Za-z_]\w*::\w+(?:\.\w+)?(?=\0)")
 # Words that C++ libraries begin messages with, as `basic_string::append`, which stand in initialisers too; no operator's namespace.
 _CPP_WORDS = re.compile(
     r"(std|basic_\w+|vector|deque|list|array|bitset|string|(unordered_)?(multi)?(map|set)|optional|variant|any|regex|locale|ios_base|filesystem|"
@@ -97,22 +96,18 @@ def read_registrations(path: Path, *, error: type[EtcliError] = UsageError) -> R
                 backends.add(found[0][:-1].decode())
         # An initialiser that hands over a table has its address, which is where the first name's pointer is: that one was counted.
         loose = {place: target for place, target in pointers.items() if place not in tabled}
-        operators += named_in_initialisers(elf, loose, _operator_names(memory, data))
+        operators += named_in_initialisers(elf, loose, lambda address: _operator_name(memory, data, address))
         return Registrations(tuple(sorted([*operators, *(with_key - set(operators))])), tuple(sorted(backends)))
 
 
-def _operator_names(memory: list[_Load], data: bytes) -> dict[int, str]:
-    """Every constant that is an operator's name and nothing else, by its address."""
-    found = {}
-    for load in memory:
-        if load.flags & (_EXECUTABLE | _WRITABLE):
-            continue
-        content = data[load.offset : load.offset + load.size]
-        for match in _NAME.finditer(content):
-            name = match[0].decode()
-            if not _CPP_WORDS.match(name):
-                found[load.address + match.start()] = name
-    return found
+def _operator_name(memory: list[_Load], data: bytes, address: int) -> str | None:
+    """The constant at `address`, if it is an operator's name and nothing else."""
+    text = _holding(memory, address)
+    if text is None or text.flags & (_EXECUTABLE | _WRITABLE):
+        return None
+    found = _OPERATOR.match(data, text.offset + address - text.address)
+    name = found[0][:-1].decode() if found else None
+    return None if name is None or _CPP_WORDS.match(name) else name
 
 
 def _pointers(elf: ELFFile) -> dict[int, int]:
