@@ -8,8 +8,13 @@ std::vector<Version> usable_versions() {
   // What the compiler's runtime says takes into account whether the system saves the registers.
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f");
+  const bool bytes = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   if (avx2) versions.push_back({"avx2", {kernels_avx2[0], kernels_avx2[1]}});
-  if (avx2 && __builtin_cpu_supports("avx512f")) versions.push_back({"avx512", {kernels_avx2[0], kernels_avx2[1], kernels_avx512[0]}});
+  if (avx512) versions.push_back({"avx512", {kernels_avx2[0], kernels_avx2[1], kernels_avx512[0]}});
+  if (avx512 && bytes && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni")) {
+    versions.push_back({"avx512vbmi", {kernels_avx512vbmi[0], kernels_avx2[1], kernels_avx512[0]}});
+  }
 #endif
   return versions;
 }

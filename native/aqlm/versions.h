@@ -9,10 +9,11 @@ namespace etcli::aqlm {
 
 // What each source offers. Kernels are named for the tokens that they serve at a time.
 void reference(const Call& call, const Item& item, float* sums);  // one token
-extern const Kernel kernels_baseline[2];                           // one token, four
+extern const Kernel kernels_baseline[2];                          // one token, four
 #if defined(__x86_64__)
-extern const Kernel kernels_avx2[2];    // one token, eight
-extern const Kernel kernels_avx512[1];  // sixteen
+extern const Kernel kernels_avx2[2];        // one token, eight
+extern const Kernel kernels_avx512[1];      // sixteen
+extern const Kernel kernels_avx512vbmi[1];  // one token
 #endif
 
 struct Version {
