@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from etcli.common.errors import UsageError
 from etcli.export.isolated import run_isolated
@@ -96,12 +98,19 @@ def _evaluate(loaded: LoadedRecipe, source: Path, ids: list[int], layers: int, c
         "precision": precision_settings(loaded.recipe).model_dump(mode="json"),
         "embedding": embedding_settings(loaded.recipe).model_dump(mode="json"),
     }
+
+    def on_event(event: Mapping[str, Any]) -> None:
+        if event["event"] == "note":
+            console.note(f"    {event['text']}")
+        else:
+            advance(1)
+
     with console.progress("layers", layers) as advance:
         result = run_isolated(
             "etcli.export.evaluation_worker",
             job,
             title="the evaluation",
-            on_event=lambda _event: advance(1),
+            on_event=on_event,
             on_line=console.detail,
             memory_hint="Close other programs, give a shorter text with --evaluate-text, or use a machine with more memory.",
         )

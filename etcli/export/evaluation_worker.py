@@ -1,6 +1,6 @@
 """The evaluation's process: `python -m etcli.export.evaluation_worker JOB.json`, started by `export/evaluation.py`.
 
-Events: `layer` after each layer. One layer is in memory at a time: the text goes through its float32 weights, then through what quantising
+Events: `layer` after each layer, `note` (`text`). One layer is in memory at a time: the text goes through its float32 weights, then through what quantising
 made of them, on three ways: in float32 throughout, as exported throughout, and as exported from each chunk's start on alone.
 """
 
@@ -28,11 +28,12 @@ def work(job: dict[str, Any], send: Send) -> Mapping[str, Any]:
         ExportError: a weight that the precision cannot hold.
     """
     from etcli.checkpoint.opening import open_checkpoint
-    from etcli.export.reference_worker import rounding_of, use_physical_cores
+    from etcli.export.reference_worker import rounding_of, use_compiled_operators, use_physical_cores
 
     use_physical_cores()
     adapter = job["adapter"]
     checkpoint = open_checkpoint(Path(job["checkpoint"]), None if adapter is None else Path(adapter))
+    use_compiled_operators(checkpoint, send)
     rounding = rounding_of(
         PrecisionSettings.model_validate(job["precision"]), EmbeddingSettings.model_validate(job["embedding"])
     )

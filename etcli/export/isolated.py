@@ -24,6 +24,7 @@ from etcli.common.errors import CheckpointError, EtcliError, ExitCode, ExportErr
 from etcli.common.memory import is_out_of_memory
 from etcli.export.environment import torch_environment
 from etcli.export.job import Trouble
+from etcli.output.console import Console
 
 Send = Callable[[Mapping[str, Any]], None]
 
@@ -92,6 +93,18 @@ def isolated_main(body: Callable[[dict[str, Any], Send], Mapping[str, Any]], arg
         return int(ExitCode.EXPORT)
     send({**result, "event": "result"})
     return 0
+
+
+class EventConsole(Console):
+    """For the worker's side: remarks become events `note`, whose `text` the parent is to show."""
+
+    def __init__(self, send: Send) -> None:
+        super().__init__(json=True, verbosity=0)
+        self._send = send
+
+    def note(self, text: str) -> None:
+        """As `Console.note`."""
+        self._send({"event": "note", "text": text})
 
 
 def _take_stdout() -> Send:

@@ -45,10 +45,7 @@ def _cuts(config: ModelConfig, cache: CacheKind, layer: int, kept: set[str]) -> 
     def coded(names: tuple[str, ...]) -> bool:
         return any(f"{layer}.{name}" not in kept for name in names)
 
-    if (
-        cache == "ring"
-    ):  # the linears on both sides of the attention's operator make one cut with it, unless norms stand between
-        attention = 1 + (config.qk_norm and coded(_QUERY_KEY))
-    else:
-        attention = coded(_ATTENTION) + coded(_OUT)
+    # The linears on both sides of the ring's operator make one cut with it, unless norms stand between.
+    ring = 1 + (config.qk_norm and coded(_QUERY_KEY))
+    attention = ring if cache == "ring" else coded(_ATTENTION) + coded(_OUT)
     return attention + coded(_GATE_UP) + coded(_DOWN)

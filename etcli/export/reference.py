@@ -81,6 +81,8 @@ def _run(job: Mapping[str, Any], console: Console, on_token: Callable[[], None])
     def on_event(event: Mapping[str, Any]) -> None:
         if event["event"] == "token":
             on_token()
+        elif event["event"] == "note":
+            console.note(f"    {event['text']}")
         elif event["event"] == "weights":
             size = f"{event['bytes'] / 1e9:.1f} GB of weights"
             if event["held"]:

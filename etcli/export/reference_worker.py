@@ -1,6 +1,6 @@
 """The reference's process: `python -m etcli.export.reference_worker JOB.json`, started by `export/reference.py`.
 
-Events: `weights` (`held`, `bytes`), `token` (`index`, `id`).
+Events: `weights` (`held`, `bytes`), `token` (`index`, `id`), `note` (`text`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from etcli.checkpoint.base import Checkpoint
 from etcli.common.errors import CheckpointError
-from etcli.export.isolated import Send, isolated_main
+from etcli.export.isolated import EventConsole, Send, isolated_main
 from etcli.export.job import EmbeddingSettings, PrecisionSettings
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def work(job: dict[str, Any], send: Send) -> Mapping[str, Any]:
     use_physical_cores()
     adapter = job.get("adapter")
     checkpoint = open_checkpoint(Path(job["checkpoint"]), None if adapter is None else Path(adapter))
+    use_compiled_operators(checkpoint, send)
     held = fits_in_memory(checkpoint.config)
     size = held_bytes(checkpoint.config)
     send({"event": "weights", "held": held, "bytes": size})
@@ -61,6 +62,14 @@ def use_physical_cores() -> None:
     import torch
 
     torch.set_num_threads(min(len(os.sched_getaffinity(0)), psutil.cpu_count(logical=False) or 1))
+
+
+def use_compiled_operators(checkpoint: Checkpoint, send: Send) -> None:
+    """Have compiled kernels multiply with the checkpoint's AQLM weights, if it has such and they can be had here; else it takes longer."""
+    if checkpoint.config.aqlm is not None:
+        from etcli.ops.aqlm import use_compiled
+
+        use_compiled(EventConsole(send))
 
 
 def rounding_of(precision: PrecisionSettings, embedding: EmbeddingSettings) -> Rounding | None:
