@@ -10,6 +10,9 @@ from collections.abc import Collection, Mapping
 
 from etcli.manifests.model import AQLM_ENTRIES, AQLM_GROUP
 
+AQLM_PARTS = (".codes", ".codebooks", ".scales")
+"""How the names of the tensors end that stand in a matrix's place."""
+
 
 def aqlm_shapes(shape: tuple[int, ...], codebooks: int) -> dict[str, tuple[int, ...]]:
     """What stands in the place of a matrix of `shape` (`[out_features, in_features]`), by the last part of its name."""

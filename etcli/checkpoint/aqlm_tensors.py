@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from etcli.checkpoint.aqlm import aqlm_shapes
+from etcli.checkpoint.aqlm import AQLM_PARTS, aqlm_shapes
 from etcli.checkpoint.aqlm_config import CODEBOOKS, INSTEAD, KEPT
 from etcli.checkpoint.base import TensorInfo
 from etcli.checkpoint.grouping import by_pattern, in_layers
@@ -16,9 +16,6 @@ from etcli.checkpoint.stored import CODE_TYPES, contiguous_strides
 from etcli.common.errors import CheckpointError, Problem
 from etcli.manifests.model import AQLM_ENTRIES, AQLM_GROUP, AqlmConfig, ModelConfig
 from etcli.output.units import counted
-
-PARTS = ("codes", "codebooks", "scales")
-"""What stands in a matrix's place, by the last part of its name."""
 
 _NEVER = ("model.embed_tokens", "lm_head")
 _BITS = 8
@@ -36,7 +33,7 @@ def turned(config: ModelConfig, pieces: Mapping[str, Piece], remarks: list[str])
     swapped, right, square = [], 0, []
     for name, shape in _quantised(config, aqlm):
         piece = found.get(f"{name}.codes")
-        if piece is None or len(piece.info.shape) != len(PARTS) or len(piece.parts) != 1:
+        if piece is None or len(piece.info.shape) != 3 or len(piece.parts) != 1:
             continue
         wanted, (first, second, last) = aqlm_shapes(shape, aqlm.codebooks)["codes"], piece.info.shape
         if piece.info.shape == wanted:
@@ -76,9 +73,9 @@ def aqlm_findings(
         # codes that no configuration speaks of are tensors without a place; the matrices that they stand for are not missing
         return [], frozenset(f"{name}.weight" for name in linears if f"{name}.codebooks" in tensors)
     problems = list(_quantised_ends(tensors, path))
-    settled = {f"{name}.{part}" for name in _NEVER for part in PARTS}
-    settled |= {HEAD} if any(f"lm_head.{part}" in tensors for part in PARTS) else set()
-    coded = {name for name in linears if any(f"{name}.{part}" in tensors for part in PARTS)}
+    settled = {name + part for name in _NEVER for part in AQLM_PARTS}
+    settled |= {HEAD} if any(f"lm_head{part}" in tensors for part in AQLM_PARTS) else set()
+    coded = {name for name in linears if any(name + part in tensors for part in AQLM_PARTS)}
     plain = {name for name in linears if f"{name}.weight" in tensors}
     kept = frozenset(aqlm.kept)
     if not coded and plain:
@@ -95,7 +92,7 @@ def aqlm_findings(
         both, unlisted, listed = coded & plain, plain - coded - kept, (coded - plain) & kept
         problems += _kind_problems(linears, both, unlisted, listed, path)
         wrong = both | unlisted | listed
-    settled |= {f"{name}.{part}" for name in wrong for part in (*PARTS, "weight")}
+    settled |= {name + part for name in wrong for part in (*AQLM_PARTS, ".weight")}
     found, named = _codebook_problems(config, aqlm, tensors, wrong, path)
     return [*problems, *found, *_code_type_problems(config, aqlm, tensors, path)], frozenset(settled | named)
 
@@ -120,7 +117,7 @@ def _transposed(piece: Piece) -> Piece:
 
 
 def _quantised_ends(tensors: Mapping[str, TensorInfo], path: Path) -> Iterator[Problem]:
-    found = [name for name in _NEVER if any(f"{name}.{part}" in tensors for part in PARTS)]
+    found = [name for name in _NEVER if any(name + part in tensors for part in AQLM_PARTS)]
     if found:
         yield CheckpointError.problem(
             f"{' and '.join(found)} {'are' if len(found) > 1 else 'is'} quantised by AQLM, which is supported in layers alone",

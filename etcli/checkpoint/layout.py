@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from etcli.checkpoint.aqlm import quantised_shapes
+from etcli.checkpoint.aqlm import AQLM_PARTS, quantised_shapes
 from etcli.checkpoint.base import TensorInfo
 from etcli.checkpoint.grouping import by_pattern, in_layers, layer_pattern
 from etcli.common.errors import CheckpointError, Problem
@@ -22,7 +22,6 @@ _NAMED = 4
 _LAYER = re.compile(r"model\.layers\.([0-9]{1,9})\.")
 _OF_THE_NETWORK = re.compile(r"model\.layers\.|model\.norm\.|model\.embed_tokens\.|lm_head\.")
 _QUANTISED = (
-    (r"\.codebooks$", "AQLM"),
     (r"\.g_idx$", "GPTQ"),
     (r"\.(qweight|qzeros)$", "GPTQ or AWQ"),
     (r"\.(SCB|weight_format|weight\.(absmax|quant_map|nested_absmax|quant_state\..*))$", "bitsandbytes"),
@@ -141,7 +140,7 @@ def unused_problem(config: ModelConfig, extra: list[str], path: Path) -> Problem
         hint = f"The weights have {counted(layers, 'layer')}, the configuration says {config.num_layers} (num_hidden_layers)."
     elif config.aqlm is None and any(name.endswith(".codebooks") for name in network):
         hint = "These weights are quantised by AQLM, which their configuration does not say; use the config.json that came with them."
-    elif config.aqlm is None and (method := quantised_by(network)):
+    elif method := quantised_by([name for name in network if config.aqlm is None or not name.endswith(AQLM_PARTS)]):
         hint = f"These are the parts of weights quantised by {method}, which is not supported; use the model's unquantised weights."
     elif any(name.endswith(("q_norm.weight", "k_norm.weight")) for name in network):
         hint = (
@@ -149,8 +148,8 @@ def unused_problem(config: ModelConfig, extra: list[str], path: Path) -> Problem
         )
     elif any(name.endswith(".bias") for name in network):
         hint = "These weights have biases that the configuration does not mention (attention_bias, mlp_bias)."
-    kinds = by_pattern(network)
-    shown = ", ".join(shorten(kind) for kind in list(kinds)[:_NAMED]) + (", ..." if len(kinds) > _NAMED else "")
+    kinds = [in_layers(pattern, names) for pattern, names in by_pattern(network).items()]
+    shown = ", ".join(map(shorten, kinds[:_NAMED])) + (", ..." if len(kinds) > _NAMED else "")
     return CheckpointError.problem(
         f"the configured network has no place for {counted(len(network), 'tensor')} of the weights: {shown}",
         code="checkpoint.tensor_unknown",

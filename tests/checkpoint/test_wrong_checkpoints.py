@@ -226,7 +226,7 @@ ROWS = (
             "unsupported",
             f"quantised by {method}",
         )
-        for method in ("gptq", "awq", "bitsandbytes", "fp8", "aqlm", "compressed-tensors")
+        for method in ("gptq", "awq", "bitsandbytes", "fp8", "vptq", "compressed-tensors")
     ),
     row(
         "GPTQ parts",
