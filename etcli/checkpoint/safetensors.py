@@ -11,6 +11,7 @@ from etcli.checkpoint.hf_files import PYTORCH, SAFETENSORS, stored_tensors
 from etcli.checkpoint.safetensors_header import read_safetensors_header
 from etcli.checkpoint.weights import Weights, WeightsCheckpoint, examine_weights
 from etcli.common.errors import Problem, Problems
+from etcli.manifests.quantised import DEMONSTRATION, QuantisedRecord
 
 NAME = "safetensors"
 
@@ -31,6 +32,8 @@ def examine(path: Path) -> tuple[WeightsCheckpoint | None, list[Problem]]:
         remarks.append(
             f"{path.name} holds its weights twice; those of {CONFIG} are read, consolidated.* are left aside"
         )
+    if (path / QuantisedRecord.FILE).is_file():
+        remarks.append(DEMONSTRATION)
     if stored is None:
         if PYTORCH.present(path):
             hint = f"Or remove the safetensors files, to have {pickled} read."

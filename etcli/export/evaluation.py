@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from etcli.checkpoint.source import fetch
 from etcli.common.errors import UsageError
 from etcli.export.isolated import run_isolated
 from etcli.export.result import ExportResult
 from etcli.export.settings import embedding_settings, precision_settings
+from etcli.export.source import checkpoint_source, remaining_adapter
 from etcli.manifests.export_report import ExportReport, Quality
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
@@ -67,9 +69,7 @@ def evaluation_ids(tokenizer: Tokenizer, text: str, file: Path | None = None) ->
     return ids
 
 
-def evaluated(
-    loaded: LoadedRecipe, result: ExportResult, source: Path, ids: list[int], console: Console
-) -> ExportResult:
+def evaluated(loaded: LoadedRecipe, result: ExportResult, ids: list[int], console: Console) -> ExportResult:
     """`result` with its evaluation, which is written into the bundle's report as well. Without a whole bundle there is none.
 
     The weights as they were exported are those of eager PyTorch, which every chunk was compared with after its export.
@@ -82,17 +82,17 @@ def evaluated(
         return result
     ids = ids[: result.manifest.model.context_length]
     with console.step(f"Evaluating on {len(ids)} tokens"):
-        found = _evaluate(loaded, source, ids, result.manifest.model.num_layers, console)
+        found = _evaluate(loaded, ids, result.manifest.model.num_layers, console)
     path = result.folder / REPORT
     ExportReport.read(path).model_copy(update={"evaluation": found}).write(path)
     return dataclasses.replace(result, evaluation=found)
 
 
-def _evaluate(loaded: LoadedRecipe, source: Path, ids: list[int], layers: int, console: Console) -> Quality:
-    adapter = adapter_path(loaded)
+def _evaluate(loaded: LoadedRecipe, ids: list[int], layers: int, console: Console) -> Quality:
     job = {
-        "checkpoint": str(source),
-        "adapter": None if adapter is None else str(adapter),
+        "checkpoint": _place(checkpoint_source(loaded, console), remaining_adapter(loaded)),
+        # what model.quantize costs is part of what quantising costs
+        "original": _place(fetch(loaded, console), adapter_path(loaded)) if loaded.recipe.model.quantize else None,
         "ids": ids,
         "layers": layers // loaded.recipe.export.chunks,
         "precision": precision_settings(loaded.recipe).model_dump(mode="json"),
@@ -115,3 +115,7 @@ def _evaluate(loaded: LoadedRecipe, source: Path, ids: list[int], layers: int, c
             memory_hint="Close other programs, give a shorter text with --evaluate-text, or use a machine with more memory.",
         )
     return Quality.model_validate(result["quality"])
+
+
+def _place(path: Path, adapter: Path | None) -> dict[str, str | None]:
+    return {"path": str(path), "adapter": None if adapter is None else str(adapter)}

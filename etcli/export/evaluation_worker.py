@@ -27,22 +27,42 @@ def work(job: dict[str, Any], send: Send) -> Mapping[str, Any]:
         CheckpointError: the checkpoint cannot be opened or read.
         ExportError: a weight that the precision cannot hold.
     """
-    from etcli.checkpoint.opening import open_checkpoint
     from etcli.export.reference_worker import rounding_of, use_compiled_operators, use_physical_cores
 
     use_physical_cores()
-    adapter = job["adapter"]
-    checkpoint = open_checkpoint(Path(job["checkpoint"]), None if adapter is None else Path(adapter))
+    checkpoint = _opened(job["checkpoint"])
+    original = None if job["original"] is None else _opened(job["original"])
     use_compiled_operators(checkpoint, send)
     rounding = rounding_of(
         PrecisionSettings.model_validate(job["precision"]), EmbeddingSettings.model_validate(job["embedding"])
     )
-    found = compared(checkpoint, rounding, job["ids"], job["layers"], send)
+    found = compared(checkpoint, rounding, job["ids"], job["layers"], send, original=original)
     return {"quality": found.model_dump()}
 
 
-def compared(checkpoint: Checkpoint, rounding: Rounding | None, ids: list[int], layers: int, send: Send) -> Quality:
-    """The quality over the positions of `ids`, with the error of each chunk of `layers` layers on the float32 network's own states."""
+def _opened(place: Mapping[str, str | None]) -> Checkpoint:
+    from etcli.checkpoint.opening import open_checkpoint
+
+    path, adapter = place["path"], place["adapter"]
+    assert path is not None  # noqa: S101 - for the type checker
+    return open_checkpoint(Path(path), None if adapter is None else Path(adapter))
+
+
+def compared(
+    checkpoint: Checkpoint,
+    rounding: Rounding | None,
+    ids: list[int],
+    layers: int,
+    send: Send,
+    *,
+    original: Checkpoint | None = None,
+) -> Quality:
+    """The quality over the positions of `ids`, with the error of each chunk of `layers` layers on the float32 network's own states.
+
+    Args:
+        checkpoint: what is exported, with `rounding`.
+        original: the float32 network, where that is another checkpoint than the one that is exported.
+    """
     import torch
 
     from etcli.export.quality import quality, relative_error
@@ -58,16 +78,25 @@ def compared(checkpoint: Checkpoint, rounding: Rounding | None, ids: list[int], 
     rotary = rotary_input(rope_table(config.rope, config.head_dim, count), 0, count)
     caches = empty_caches(config, 1, count)
     errors = []
+
+    def loaded(source: Checkpoint, layer: int) -> Chunk:
+        chunk = Chunk(source.config, layer, 1, head=layer == config.num_layers - 1).eval()
+        load_weights(chunk, source)
+        return chunk
+
     with torch.inference_mode():
-        right = load_embedding_rows(checkpoint, fed)
-        exported = (right if rounding is None else rounding.rows(right)).unsqueeze(0)
+        right = load_embedding_rows(original or checkpoint, fed)
+        exported = right if original is None else load_embedding_rows(checkpoint, fed)
+        exported = (exported if rounding is None else rounding.rows(exported)).unsqueeze(0)
         right = alone = right.unsqueeze(0)
         for layer in range(config.num_layers):
-            chunk = Chunk(config, layer, 1, head=layer == config.num_layers - 1).eval()
-            load_weights(chunk, checkpoint)
             if layer % layers == 0:
                 alone = right
-            right = chunk(right, mask, rotary, *caches)[0]
+            if original is not None:
+                right = loaded(original, layer)(right, mask, rotary, *caches)[0]
+            chunk = loaded(checkpoint, layer)
+            if original is None:
+                right = chunk(right, mask, rotary, *caches)[0]
             if rounding is not None:
                 rounding.quantise(chunk)
             exported = chunk(exported, mask, rotary, *caches)[0]

@@ -21,6 +21,7 @@ from etcli.export.operators import custom_operators, fewest_calls
 from etcli.export.plan import ChunkPlan, ExportPlan
 from etcli.export.pool import Pool, Task, check_memory, fitting
 from etcli.export.result import ExportOptions
+from etcli.export.source import remaining_adapter
 from etcli.export.store import Store
 from etcli.export.tasks import Tasks, make_tasks
 from etcli.export.templates.cache import TemplateCache
@@ -30,7 +31,6 @@ from etcli.ops.needed import built_libraries
 from etcli.output.console import Console
 from etcli.output.units import bytes_text, counted
 from etcli.recipe.loaded import LoadedRecipe
-from etcli.recipe.sources import adapter_path
 
 
 class Pieces:
@@ -81,7 +81,7 @@ class Pieces:
             self._console.progress("lowerings, programs and tables", len(tasks.tasks)) as advance,
         ):
             calls: dict[str, Any] = {
-                "adapter": adapter_path(self._loaded),
+                "adapter": remaining_adapter(self._loaded),
                 "begin": self._store.begin,
                 "finished": functools.partial(self._finish, tasks, model, cache),
                 "advance": advance,

@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from etcli.checkpoint.source import fetch
 from etcli.export.isolated import run_isolated
 from etcli.export.settings import embedding_settings, precision_settings
+from etcli.export.source import checkpoint_source, remaining_adapter
 from etcli.llama.answers import Judgement, ReferenceResult
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
-from etcli.recipe.sources import adapter_path
 
 __all__ = ["Judgement", "ReferenceResult", "judge_tokens", "run_reference"]
 
@@ -29,12 +28,13 @@ def run_reference(
 
     Raises:
         CheckpointError: the checkpoint cannot be fetched, opened or read.
+        RecipeError, InterruptedByUser: as `checkpoint_source`.
         UsageError: the prompt is empty, does not fit the cache, or has ids outside the vocabulary.
         ExportError: the process failed or was killed.
     """
     job = {
-        "checkpoint": str(fetch(loaded, console)),
-        "adapter": _text(adapter_path(loaded)),
+        "checkpoint": str(checkpoint_source(loaded, console)),
+        "adapter": _text(remaining_adapter(loaded)),
         "prompt_ids": list(prompt_ids),
         "max_new_tokens": max_new_tokens,
         "cache_length": cache_length,
@@ -55,8 +55,8 @@ def judge_tokens(
         CheckpointError, UsageError, ExportError: as `run_reference`.
     """
     job = {
-        "checkpoint": str(fetch(loaded, console)),
-        "adapter": _text(adapter_path(loaded)),
+        "checkpoint": str(checkpoint_source(loaded, console)),
+        "adapter": _text(remaining_adapter(loaded)),
         "prompt_ids": list(prompt_ids),
         "cache_length": cache_length,
         "tokens": list(tokens),

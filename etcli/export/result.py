@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from etcli.export.aqlm.estimates import Needs
 from etcli.export.plan import ExportPlan
 from etcli.manifests.base import FileEntry
 from etcli.manifests.bundle import BundleManifest
@@ -96,6 +97,7 @@ class ExportResult:
         lowerings: the lowerings of this call that made templates.
         missing_chunks: chunks without which there is no bundle.
         evaluation: what `ExportOptions.evaluate` found; None where it was not asked for or there is no whole bundle.
+        quantising: of a dry run, what `model.quantize` takes before that; None where nothing is to be quantised.
         seconds: of this call.
     """
 
@@ -110,6 +112,7 @@ class ExportResult:
     lowerings: tuple[LoweringReport, ...] = ()
     missing_chunks: tuple[int, ...] = ()
     evaluation: Quality | None = None
+    quantising: Needs | None = None
     seconds: float = 0.0
 
 

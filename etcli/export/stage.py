@@ -34,11 +34,20 @@ from etcli.export.pieces import Pieces
 from etcli.export.plan import ExportPlan, ProgramPlan, check_chosen, chosen_chunks, make_plan
 from etcli.export.preview import planned_work
 from etcli.export.result import ExportedFile, ExportOptions, ExportResult, exported_files
+from etcli.export.source import (
+    checkpoint_source,
+    exported_config,
+    peek_checkpoint,
+    quantising_needs,
+    remaining_adapter,
+    warn_of_quality,
+)
 from etcli.export.store import Store
 from etcli.export.templates.cache import TemplateCache
 from etcli.manifests.bundle import BundleManifest
-from etcli.manifests.export_report import ChunkReport, ExportReport
+from etcli.manifests.export_report import ChunkReport, ExportReport, LoweringReport
 from etcli.manifests.model import ModelConfig
+from etcli.manifests.quantised import DEMONSTRATION
 from etcli.output.console import Console
 from etcli.output.units import counted
 from etcli.recipe.fingerprint import export_fingerprint
@@ -67,18 +76,19 @@ def export(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions, c
     check_chosen(loaded.recipe.export.chunks, options.only_chunks)
     cluster_address(options.executor)
     text = evaluation_text(options.evaluate_text) if options.evaluate else None
+    warn_of_quality(loaded, console)
     if options.dry_run:
         return _dry_run(loaded, workspace, options, console)
     source = fetch(loaded, console)
     wait = functools.partial(console.note, f"waiting for another export into {workspace.home}")
     try:
         if not workspace.export_work.exists():
-            _planned(loaded, source)  # what is refused here leaves no folder
+            _planned_from_source(loaded, source)  # what is refused here leaves no folder
         with exclusive(workspace.export_work / ".lock", on_wait=wait):
             # what is wrong with the text is said before the long work
             ids = None if text is None else evaluation_ids(open_tokenizer(source), text, options.evaluate_text)
             result = _Export(loaded, workspace, options, console, backend, source).run()
-            return result if ids is None else evaluated(loaded, result, source, ids, console)
+            return result if ids is None else evaluated(loaded, result, ids, console)
     except KeyboardInterrupt:
         raise InterruptedByUser(
             "export was interrupted",
@@ -107,12 +117,19 @@ def _refused(error: OSError, workspace: Workspace, source: Path) -> EtcliError:
     )
 
 
-def _planned(loaded: LoadedRecipe, source: Path) -> tuple[Checkpoint, Tokenizer, ModelConfig, ExportPlan]:
-    """What can be known and refused before anything is written."""
-    checkpoint = open_checkpoint(source, adapter_path(loaded))
-    tokenizer = open_tokenizer(source)
+def _planned(loaded: LoadedRecipe, path: Path) -> tuple[Checkpoint, Tokenizer, ModelConfig, ExportPlan]:
+    """The plan of what is exported from `path`, which is what `checkpoint_source` gives."""
+    checkpoint = open_checkpoint(path, remaining_adapter(loaded))
+    tokenizer = open_tokenizer(path)
     model = united_config(checkpoint.config, tokenizer)
     return checkpoint, tokenizer, model, make_plan(loaded, model)
+
+
+def _planned_from_source(loaded: LoadedRecipe, source: Path) -> tuple[ModelConfig, ExportPlan]:
+    """The same of the recipe's source, before it is quantised: what can be known and refused before anything is written."""
+    checkpoint = open_checkpoint(source, adapter_path(loaded))
+    model = exported_config(loaded, united_config(checkpoint.config, open_tokenizer(source)))
+    return model, make_plan(loaded, model)
 
 
 def _dry_run(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions, console: Console) -> ExportResult:
@@ -124,13 +141,20 @@ def _dry_run(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions,
         )
         return ExportResult(None, workspace.bundle, dry_run=True)
     found = None if options.force else current_bundle(loaded, source, workspace.bundle, verified=options.verify)
-    checkpoint, _, model, plan = _planned(loaded, source)
+    path = peek_checkpoint(loaded, console)
+    if path is None:
+        model, plan = _planned_from_source(loaded, source)
+        needs = None if found is not None else quantising_needs(model)
+    else:
+        checkpoint, _, model, plan = _planned(loaded, path)
+        needs = None
     store = Store(workspace.export_work)
     everything = {TABLES, *(program.file for program in plan.programs)}
     remade = remade_pieces(plan, options.only_chunks) if options.force else set[str]()
     if found is not None:
         there = everything
-    elif store.has_any() and remade != everything:  # tensors are read only where a finished piece may be made from them
+    elif path is not None and store.has_any() and remade != everything:
+        # tensors are read only where a finished piece may be made from them
         tensors = tensor_hashes(checkpoint, console)
         keys = piece_keys(plan, model, tensors, store, verify=options.verify, remade=remade)
         there = {place for place, key in keys.items() if place not in remade and store.is_whole(key)}
@@ -143,6 +167,7 @@ def _dry_run(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions,
         dry_run=True,
         plan=plan,
         work=planned_work(plan, model, there, TemplateCache(), options),
+        quantising=needs,
     )
 
 
@@ -162,7 +187,8 @@ class _Export:
         self.source = source
         self.start, self.started = time.monotonic(), datetime.datetime.now(datetime.timezone.utc)
         self.store = Store(workspace.export_work)
-        self.pieces = Pieces(loaded, workspace, options, console, backend, source)
+        self.backend = backend
+        self.lowerings: list[LoweringReport] = []
         self.stages: dict[str, float] = {}
 
     def run(self) -> ExportResult:
@@ -173,7 +199,8 @@ class _Export:
             if found is not None:
                 write_resolved(self.loaded, self.workspace.home / "bundle.recipe.yaml")
                 return self._result(found[0], found[1].chunks, None, current=True)
-        checkpoint, tokenizer, model, plan = _planned(self.loaded, self.source)
+        path = self._checkpoint()
+        checkpoint, tokenizer, model, plan = _planned(self.loaded, path)
         chosen = chosen_chunks(plan, self.options.only_chunks)
         self._remarks(checkpoint, tokenizer, model)
         with self._stage("hashing"):
@@ -183,7 +210,9 @@ class _Export:
         for place in remade:
             self.store.drop(keys[place])
         with self._stage("programs"):
-            fresh = self.pieces.make(plan, model, chosen, keys)
+            pieces = Pieces(self.loaded, self.workspace, self.options, self.console, self.backend, path)
+            self.lowerings = pieces.lowerings
+            fresh = pieces.make(plan, model, chosen, keys)
         outcomes = {place: self.store.find(key) for place, key in keys.items()}
         whole = {place: outcome for place, outcome in outcomes.items() if outcome is not None}
         reports = tuple(
@@ -198,13 +227,20 @@ class _Export:
                 self.workspace.bundle,
                 plan=plan,
                 chunks=reports,
-                lowerings=tuple(self.pieces.lowerings),
+                lowerings=tuple(self.lowerings),
                 missing_chunks=tuple(sorted(missing)),
                 seconds=time.monotonic() - self.start,
             )
         manifest = self._assemble(plan, model, tokenizer, keys, whole, reports, tensors, checkpoint.unused)
         self.store.keep_only(set(keys.values()))
         return self._result(manifest, reports, plan, current=False)
+
+    def _checkpoint(self) -> Path:
+        """What the chunks are made from: the source, or what `model.quantize` makes of it."""
+        if self.loaded.recipe.model.quantize is None:
+            return self.source
+        with self._stage("quantising"):
+            return checkpoint_source(self.loaded, self.console)
 
     def _remarks(self, checkpoint: Checkpoint, tokenizer: Tokenizer, model: ModelConfig) -> None:
         if checkpoint.unused:
@@ -217,7 +253,8 @@ class _Export:
         if long is not None:
             self.console.warn(long, code="export.long_cache")
         for remark in checkpoint.remarks:
-            self.console.warn(remark, code="checkpoint.remark")
+            if remark != DEMONSTRATION or self.loaded.recipe.model.quantize is None:  # else it has been said
+                self.console.warn(remark, code="checkpoint.remark")
         for remark in tokenizer.remarks:
             self.console.warn(remark, code="tokenizer.remark")
         doubt = vocabulary_warning(model, tokenizer.vocab_size)
@@ -274,7 +311,7 @@ class _Export:
                 started=self.started.isoformat(timespec="seconds"),
                 seconds=round(time.monotonic() - self.start, 3),
                 stages=self.stages,
-                lowerings=tuple(self.pieces.lowerings),
+                lowerings=tuple(self.lowerings),
                 chunks=chunks,
                 unused_tensors=unused,
                 stop_ids=stop_sources(model, tokenizer),
@@ -297,7 +334,7 @@ class _Export:
             plan=plan,
             files=exported_files(manifest),
             chunks=chunks,
-            lowerings=tuple(self.pieces.lowerings),
+            lowerings=tuple(self.lowerings),
             seconds=time.monotonic() - self.start,
         )
 

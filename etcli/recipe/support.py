@@ -27,11 +27,9 @@ class NotYet:
 
 
 NOT_YET: tuple[NotYet, ...] = (
-    NotYet("model.quantize", lambda r: r.model.quantize is not None, "model.quantize", "Remove the key."),
     NotYet(
         "export.backend", lambda r: r.export.backend == "neuron", "backend neuron", "Use backend xnnpack or portable."
     ),
-    NotYet("export.precision", lambda r: r.export.precision == "aqlm", "precision aqlm", "Use precision 8da4w."),
     NotYet("build.target", lambda r: r.build.target == "android", "target android", "Use host or linux-aarch64."),
     NotYet(
         "build.executorch.from",

@@ -10,6 +10,7 @@ from etcli.checkpoint.opening import open_checkpoint
 from etcli.checkpoint.source import peek
 from etcli.common.errors import EtcliError, Problems
 from etcli.export.assembly import stop_sources, united_config
+from etcli.export.source import warn_of_quality
 from etcli.manifests.model import ModelConfig
 from etcli.output.console import Console
 from etcli.output.units import counted
@@ -72,6 +73,7 @@ def validate(loaded: LoadedRecipe, console: Console) -> Validated:
                 f"{loaded.recipe.model.source} has not been fetched yet, so only the recipe was checked",
                 code="checkpoint.not_fetched",
             )
+    warn_of_quality(loaded, console)
     model, kind = None, None
     if path is not None:
         adapter = adapter_path(loaded)

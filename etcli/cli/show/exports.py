@@ -19,6 +19,12 @@ def exported(console: Console, result: ExportResult) -> None:
     if result.dry_run or result.manifest is None:
         if result.work is not None:
             _planned(console, result.folder, result.work)
+            if result.quantising is not None:
+                needs = result.quantising
+                console.print(
+                    f"before that, model.quantize takes about {seconds_text(needs.seconds)}, once, with up to "
+                    f"{bytes_text(needs.memory_bytes)} of memory and {bytes_text(needs.disk_bytes)} in the cache"
+                )
             if result.current:
                 console.print(f"{result.folder} is current", style="green")
         if result.missing_chunks:
