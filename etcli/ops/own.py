@@ -1,9 +1,11 @@
-"""An operator library of the user's own in this machine's Python: compiled for ExecuTorch's runtime, and loaded into it."""
+"""An operator library of the user's own in this machine's Python: its schemas for export, its kernels for ExecuTorch's runtime."""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 from etcli.common.errors import UsageError
 from etcli.ops.library import built_library
@@ -14,6 +16,11 @@ from etcli.tables.op_yaml import DESCRIPTION
 from etcli.tables.operators import OperatorLibrary, read_operators
 
 _WITHOUT = "A build for a device needs none of this: list the folder in build.custom_ops."
+
+_ALIAS = re.compile(r"\([a-z]+!\)")
+_OUT = re.compile(r", \w+\([a-z]+!\)[^ ,]* \w+(?=,|$)")
+_defined: list[Any] = []
+"""PyTorch forgets what a `torch.library.Library` defined when the object goes."""
 
 
 def described(folder: str | os.PathLike[str]) -> OperatorLibrary:
@@ -61,3 +68,64 @@ def load_own(folder: str | os.PathLike[str], console: Console | None = None) -> 
     path = own_library(folder, console)
     load_into_executorch(path)
     return path
+
+
+def define_own(folder: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Define the schemas in `folder`'s `op.yaml` with PyTorch, so that programs with its operators can be exported; nothing is compiled.
+
+    Of each `.out` form the functional form is defined too, which is what models call. What PyTorch has already is left as it is. Eager PyTorch
+    still needs a kernel: `torch.library.impl("NAMESPACE::NAME", "default", function)`, which tracing takes the shapes from as well.
+
+    Returns:
+        The operators that models call, as `shout::twice`.
+
+    Raises:
+        UsageError: as `described`; or `operators.schema`, PyTorch does not take a schema.
+    """
+    import torch
+
+    library = described(folder)
+    fragment: Any = torch.library.Library(library.namespace, "FRAGMENT")  # type: ignore[no-untyped-call] # PyTorch leaves it so
+    _defined.append(fragment)
+    called = []
+    for schema in library.schemas:
+        functional = functional_schema(schema)
+        for text in dict.fromkeys((functional, schema)):
+            name, _, overload = text.partition("(")[0].partition(".")
+            try:
+                if not _is_defined(f"{library.namespace}::{name}", overload):
+                    fragment.define(text)
+            except (RuntimeError, ValueError) as error:
+                why = next(iter(str(error).strip().splitlines()), type(error).__name__)
+                raise UsageError(
+                    f"PyTorch does not take the schema {text}: {why}",
+                    code="operators.schema",
+                    hint="Write it as PyTorch's native functions are: twice.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)",
+                    file=library.root / DESCRIPTION,
+                ) from None
+        called.append(f"{library.namespace}::{functional.partition('(')[0]}")
+    return tuple(dict.fromkeys(called))
+
+
+def functional_schema(schema: str) -> str:
+    """`twice.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)` as `twice(Tensor x) -> Tensor`; a schema without `.out` as it is."""
+    head, _, rest = schema.partition("(")
+    name, dot, overload = head.partition(".")
+    if not dot or not (overload == "out" or overload.endswith("_out")):
+        return schema
+    arguments, _, result = rest.rpartition(") -> ")
+    before, star, after = f", {arguments}".rpartition(", *,")
+    kept = _OUT.sub("", f",{after}") if star else ""
+    inputs = f"{before}{', *' + kept if kept else ''}" if star else f", {arguments}"
+    functional = name if overload == "out" else f"{name}.{overload.removesuffix('_out')}"
+    return f"{functional}({inputs.removeprefix(', ')}) -> {_ALIAS.sub('', result)}"
+
+
+def _is_defined(name: str, overload: str) -> bool:
+    import torch
+
+    try:
+        torch._C._get_schema(name, overload)
+    except RuntimeError:
+        return False
+    return True
