@@ -121,11 +121,11 @@ class ExportSection(Section):
     group_size: int | None = pydantic.Field(
         default=None,
         ge=1,
-        description="Weights that share a scale, for precision 8da4w and embedding int8 and int4: a multiple of 32, by default 32",
+        description="Weights that share a scale, for precision and head 8da4w and embedding int8 and int4: a multiple of 32, by default 32",
     )
     head: HeadPrecision | None = pydantic.Field(
         default=None,
-        description="Precision of the output layer, by default that of the network, and 8da8w (8-bit weights) with 8da4w",
+        description="Precision of the output layer, by default that of the network; with 8da4w and aqlm 8da8w (8-bit weights), where the backend has it",
     )
     embedding: EmbeddingPrecision | None = pydantic.Field(
         default=None, description="Precision of the embedding table, by default fp32"
