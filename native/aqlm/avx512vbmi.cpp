@@ -20,7 +20,8 @@ constexpr int64_t kBlocked = 8;   // groups that share a scale
 constexpr int64_t kLimbs = 3;
 constexpr int64_t kStep = 64;     // outputs at a time
 constexpr int64_t kTile = 2048;   // outputs whose 16-bit sums are held at a time: a page of codes
-constexpr int64_t kRowsAhead = 4;
+constexpr int64_t kRowsAhead = 4;   // to be fetched, all of them
+constexpr int64_t kPagesAhead = 20;  // rows, to have their pages' addresses translated
 constexpr int32_t kOffset = 1 << 22;  // added to the rounded numbers, so that limbs are never negative
 
 // Tables hold entry 64 * b + 4 * i + j at place 64 * b + 16 * j + i: limbs of four vectors are then put together by shifts.
@@ -260,6 +261,7 @@ void one_token_of(const Call& call, const Item& item, float* out) {
         const uint8_t* ahead = row + kRowsAhead * stride;
         if (n + kRowsAhead >= groups && tile + kTile < item.outputs) ahead += kTile * Books - groups * stride;
         if (n + kRowsAhead >= groups && tile + kTile >= item.outputs) ahead -= tile * Books;
+        _mm_prefetch(reinterpret_cast<const char*>(row + kPagesAhead * stride), _MM_HINT_T0);
         const bool is_first = n == 0, is_last = n == groups - 1;
         const auto go = [&](auto function) { function(work.limbs[n], row, ahead, outputs, groups, scale, is_first_block, work, out + tile); };
         if (is_first && is_last) {

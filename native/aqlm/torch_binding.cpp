@@ -41,7 +41,7 @@ std::vector<int64_t> checked(const Tensor& input, const Tensor& codes, const Ten
   expect("scales", scales, at::kFloat, {outputs, 1, 1, 1});
   if (bias) expect("bias", *bias, at::kFloat, {outputs});
   TORCH_CHECK_VALUE(input.dim() >= 1 && input.size(-1) == width, "input has shape ", input.sizes(), ", not [..., ", width, "]");
-  TORCH_CHECK_VALUE(input.scalar_type() == at::kFloat, "input is torch.", c10::toString(input.scalar_type()), ", not torch.float32");
+  TORCH_CHECK_VALUE(input.scalar_type() == at::kFloat, "input is torch.", name_of(input.scalar_type()), ", not torch.float32");
   std::vector<int64_t> shape = input.sizes().vec();
   shape.back() = outputs;
   return shape;

@@ -15,6 +15,8 @@ std::vector<Version> usable_versions() {
   if (avx512 && bytes && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni")) {
     versions.push_back({"avx512vbmi", {kernels_avx512vbmi[0], kernels_avx2[1], kernels_avx512[0]}});
   }
+#elif defined(__aarch64__)
+  versions.push_back({"neon", {kernels_neon[0], kernels_neon[1], kernels_neon[2]}});
 #endif
   return versions;
 }
