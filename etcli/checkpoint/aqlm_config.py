@@ -49,14 +49,14 @@ class AqlmKeys:
 def is_aqlm(config: Mapping[str, Any]) -> bool:
     """Whether the configuration is of an AQLM checkpoint, in either spelling."""
     block = config.get("quantization_config")
-    if isinstance(block, dict):
-        return block.get("quant_method") == METHOD
-    return not block and is_older(config)
+    if block:
+        return isinstance(block, dict) and block.get("quant_method") == METHOD
+    return is_older(config)
 
 
 def is_older(config: Mapping[str, Any]) -> bool:
     """Whether the configuration has the older block, which stands beside a model type and code of its own."""
-    return isinstance(config.get(METHOD), dict)
+    return isinstance(config.get(METHOD), dict) and bool(config[METHOD])
 
 
 def plain_model_type(config: Mapping[str, Any]) -> Any:
@@ -78,7 +78,7 @@ def names_own_code(config: Mapping[str, Any]) -> bool:
 def read_aqlm(keys: Keys) -> AqlmKeys | None:
     """What the configuration says of AQLM; None, with every reason among the problems of `keys`, where it cannot be read."""
     own, older = keys.config.get("quantization_config"), keys.config.get(METHOD)
-    blocks = [block for block in (own, older) if isinstance(block, dict)]
+    blocks = [block for block in (own, older) if block and isinstance(block, dict)]
     block = blocks[0]
     sound = True
     numbers: dict[str, int] = {}

@@ -129,6 +129,33 @@ def test_where_nothing_tells_the_order_it_is_todays(tmp_path: Path) -> None:
     assert "outputs first, as they are saved today" in remark
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("legacy", [False, True])
+def test_codes_that_were_saved_as_a_view(tmp_path: Path, swapped: bool, legacy: bool) -> None:
+    """Files of `torch.save` keep strides: codes may be turned in the file already, and turned once more by their age."""
+    dense = write_aqlm_folder(tmp_path / "m", swapped=swapped)
+    tensors = read_weights(tmp_path / "m")
+    views = {
+        name: tensor.transpose(0, 1).contiguous().transpose(0, 1) if name.endswith(".codes") else tensor
+        for name, tensor in tensors.items()
+    }
+    assert not views[f"{Q0}.codes"].is_contiguous()
+    (tmp_path / "m" / "model.safetensors").unlink()
+    torch.save(views, tmp_path / "m" / "pytorch_model.bin", _use_new_zipfile_serialization=not legacy)
+    checkpoint = opened(tmp_path / "m")
+    assert_stands_for(checkpoint, dense)
+    whole = checkpoint.read(f"{Q0}.codes")
+    assert checkpoint.read_rows(f"{Q0}.codes", 3, 11).equal(whole[3:11])
+    write_aqlm_folder(tmp_path / "plain")
+    assert checkpoint.sha256(f"{Q0}.codes") != opened(tmp_path / "plain").sha256(f"{Q0}.codes")
+
+
+def test_a_single_file_of_weights_under_another_name(tmp_path: Path) -> None:
+    dense = write_aqlm_folder(tmp_path / "m", container="bin")
+    (tmp_path / "m" / "pytorch_model.bin").rename(tmp_path / "m" / "weights.pt")
+    assert_stands_for(opened(tmp_path / "m" / "weights.pt"), dense)
+
+
 @pytest.mark.parametrize("suffix", ["", ".weight"])
 def test_linears_that_are_left_plain(tmp_path: Path, suffix: str) -> None:
     names = [f"{name}{suffix}" for name in ("lm_head", "model.norm", UP1, Q0)]
@@ -259,3 +286,14 @@ def test_both_spellings_at_once_are_fine_where_they_agree(tmp_path: Path) -> Non
     block = {key: value for key, value in config["quantization_config"].items() if key != "quant_method"}
     path.write_text(json.dumps(config | {"aqlm": block}))
     assert_stands_for(opened(tmp_path / "m"), dense)
+
+
+def test_weights_are_those_of_the_packages_own_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the publishers' `aqlm` package, where it happens to be installed."""
+    monkeypatch.setenv("AQ_USE_JIT", "0")
+    theirs = pytest.importorskip("aqlm.utils")
+    dense = write_aqlm_folder(tmp_path / "m")
+    checkpoint = opened(tmp_path / "m")
+    codes, books, scales = (checkpoint.read(f"{Q0}.{part}") for part in ("codes", "codebooks", "scales"))
+    weight = theirs._dequantize_weight(theirs.unpack_int_data(codes, 8), books.double(), scales.double())
+    torch.testing.assert_close(weight, dense[f"{Q0}.weight"], rtol=1e-12, atol=1e-12)

@@ -74,6 +74,30 @@ def test_any_value_of_a_configuration(key: str, value: object) -> None:
     assert all(problem.hint and problem.code.startswith("checkpoint.") for problem in problems.found)
 
 
+AQLM: dict[str, Any] = {
+    "quant_method": "aqlm",
+    "nbits_per_codebook": 8,
+    "num_codebooks": 2,
+    "out_group_size": 1,
+    "in_group_size": 8,
+    "linear_weights_not_to_quantize": ["model.layers.0.self_attn.q_proj.weight", "lm_head.weight"],
+}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(["quantization_config", "aqlm"]), st.sampled_from([*sorted(AQLM), None]), VALUES)
+def test_any_value_of_aqlms_block(spelling: str, key: str | None, value: object) -> None:
+    block = value if key is None else AQLM | {key: value}
+    with tempfile.TemporaryDirectory() as name:
+        (Path(name) / "config.json").write_text(json.dumps(GOOD | {spelling: block}))
+        problems = Problems()
+        config = read_config(Path(name), problems)
+    assert (config is None) == bool(problems)
+    assert all(problem.hint and problem.code.startswith("checkpoint.") for problem in problems.found)
+    if key not in (None, "quant_method") and config is not None:
+        assert config.aqlm is not None
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(sorted(ADAPTER)), VALUES)
 def test_any_value_of_an_adapter(key: str, value: object) -> None:
