@@ -10,7 +10,7 @@ from etcli.checkpoint.aqlm import AQLM_PARTS, aqlm_shapes
 from etcli.checkpoint.aqlm_config import CODEBOOKS, INSTEAD, KEPT
 from etcli.checkpoint.base import TensorInfo
 from etcli.checkpoint.grouping import by_pattern, in_layers
-from etcli.checkpoint.layout import HEAD, linear_shapes
+from etcli.checkpoint.layout import linear_shapes
 from etcli.checkpoint.shards import Piece
 from etcli.checkpoint.stored import CODE_TYPES, contiguous_strides
 from etcli.common.errors import CheckpointError, Problem
@@ -72,9 +72,9 @@ def aqlm_findings(
     if aqlm is None:
         # codes that no configuration speaks of are tensors without a place; the matrices that they stand for are not missing
         return [], frozenset(f"{name}.weight" for name in linears if f"{name}.codebooks" in tensors)
-    problems = list(_quantised_ends(tensors, path))
-    settled = {name + part for name in _NEVER for part in AQLM_PARTS}
-    settled |= {HEAD} if any(f"lm_head{part}" in tensors for part in AQLM_PARTS) else set()
+    ends = [name for name in _NEVER if any(name + part in tensors for part in AQLM_PARTS)]
+    problems = [_end_problem(ends, path)] if ends else []
+    settled = {name + part for name in ends for part in (*AQLM_PARTS, ".weight")}
     coded = {name for name in linears if any(name + part in tensors for part in AQLM_PARTS)}
     plain = {name for name in linears if f"{name}.weight" in tensors}
     kept = frozenset(aqlm.kept)
@@ -116,15 +116,13 @@ def _transposed(piece: Piece) -> Piece:
     return replace(piece, parts=(replace(part, shape=shape, strides=tuple(strides[axis] for axis in order)),))
 
 
-def _quantised_ends(tensors: Mapping[str, TensorInfo], path: Path) -> Iterator[Problem]:
-    found = [name for name in _NEVER if any(name + part in tensors for part in AQLM_PARTS)]
-    if found:
-        yield CheckpointError.problem(
-            f"{' and '.join(found)} {'are' if len(found) > 1 else 'is'} quantised by AQLM, which is supported in layers alone",
-            code="checkpoint.aqlm_head",
-            hint=INSTEAD,
-            file=path,
-        )
+def _end_problem(names: list[str], path: Path) -> Problem:
+    return CheckpointError.problem(
+        f"{' and '.join(names)} {'are' if len(names) > 1 else 'is'} quantised by AQLM, which is supported in layers alone",
+        code="checkpoint.aqlm_head",
+        hint=INSTEAD,
+        file=path,
+    )
 
 
 def _kind_problems(

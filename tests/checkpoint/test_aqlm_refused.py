@@ -95,7 +95,11 @@ ROWS = {
         tensors=lambda t: (like("lm_head.codes", f"{Q0}.codes")(t), t.pop("lm_head.weight")),
     ),
     "quantised embedding": Row(
-        (("aqlm_head", "model.embed_tokens"),), tensors=like("model.embed_tokens.codebooks", f"{Q0}.codebooks")
+        (("aqlm_head", "model.embed_tokens"),),
+        tensors=lambda t: (
+            like("model.embed_tokens.codebooks", f"{Q0}.codebooks")(t),
+            t.pop("model.embed_tokens.weight"),
+        ),
     ),
     "codes of 16 bits": Row(
         (("aqlm_codes", "14 linears", "I16", "1x16 or 1x15", *INSTEAD),), tensors=each(".codes", torch.Tensor.short)
