@@ -4,6 +4,6 @@
 namespace etcli::aqlm {
 
 extern const Kernel kernels_avx2[2];
-const Kernel kernels_avx2[2] = {{1, 10, one_token<8>}, {8, 25, tokens<8, 2>}};
+const Kernel kernels_avx2[2] = {{1, 8, one_token<8>}, {8, 13, tokens<8, 2>}};
 
 }  // namespace etcli::aqlm

@@ -4,6 +4,6 @@
 namespace etcli::aqlm {
 
 extern const Kernel kernels_avx512[1];
-const Kernel kernels_avx512[1] = {{16, 40, tokens<16, 1>}};
+const Kernel kernels_avx512[1] = {{16, 18, tokens<16, 2>}};
 
 }  // namespace etcli::aqlm

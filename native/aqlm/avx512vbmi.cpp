@@ -302,6 +302,6 @@ void one_token(const Call& call, const Item& item, float* sums) {
 }  // namespace
 
 extern const Kernel kernels_avx512vbmi[1];
-const Kernel kernels_avx512vbmi[1] = {{1, 3, one_token}};
+const Kernel kernels_avx512vbmi[1] = {{1, 2, one_token}};
 
 }  // namespace etcli::aqlm
