@@ -18,6 +18,7 @@ The `aqlm` package (1.1.7) uses the same namespace for its CUDA kernels, whose n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,7 @@ import torch.nn.functional as F
 
 from etcli.common.assets import asset_dir
 from etcli.common.errors import ToolError
-from etcli.ops.loading import load_into_torch
+from etcli.ops.loading import is_in_torch, load_into_torch
 from etcli.ops.torch_library import torch_library, torch_operators
 from etcli.output.console import Console
 from etcli.tables.operators import AQLM, read_operators
@@ -44,14 +45,17 @@ _BLOCK = 1 << 21
 """Weights that are dequantised at a time: 8 MiB, and as much again a codebook while they are summed."""
 
 
+Kernel = Callable[..., torch.Tensor]
+
+
 def operator(codebooks: int) -> str:
     """Name of the operator for 1 or 2 codebooks, as `code2x8_lut_matmat`, without namespace."""
     return f"code{codebooks}x8_lut_matmat"
 
 
-def lut_matmat(codebooks: int) -> Callable[..., torch.Tensor]:
+def lut_matmat(codebooks: int) -> Kernel:
     """The operator for 1 or 2 codebooks, to be called with `(input, codes, codebooks, scales, bias=None)`."""
-    packet: Callable[..., torch.Tensor] = getattr(torch.ops.aqlm, operator(codebooks))
+    packet: Kernel = getattr(torch.ops.aqlm, operator(codebooks))
     return packet
 
 
@@ -65,7 +69,9 @@ def use_compiled(console: Console | None = None) -> bool:
     if _compiled is None:
         try:
             library = read_operators(asset_dir("native") / AQLM)
-            load_into_torch(torch_library(library, console, way_out=_WITHOUT), torch_operators(library))
+            operators = torch_operators(library)
+            if not is_in_torch(operators):
+                load_into_torch(torch_library(library, console, way_out=_WITHOUT), operators)
             _compiled = True
         except ToolError as error:
             _compiled = False
@@ -91,6 +97,29 @@ def dense_weight(codes: torch.Tensor, codebooks: torch.Tensor, scales: torch.Ten
     for start, end in _blocks(groups, outputs):
         weight[start:end] = _dequantised(codes[:, start:end], codebooks, scales[start:end])
     return weight
+
+
+def eager_matmat(
+    x: torch.Tensor,
+    codes: torch.Tensor,
+    codebooks: torch.Tensor,
+    scales: torch.Tensor,
+    bias: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """What both operators compute, by the eager kernel, whichever is registered: some weights are unpacked at a time, then multiplied.
+
+    Raises:
+        ValueError: shapes or types that do not belong together, or weights that are not contiguous.
+    """
+    shape = _output_shape(codes.shape[-1] if codes.dim() else 0, x, codes, codebooks, scales, bias)
+    _check_contiguous(codes=codes, codebooks=codebooks, scales=scales, bias=bias)
+    tokens = math.prod(shape[:-1])
+    rows = x.reshape(tokens, x.shape[-1])
+    y = x.new_empty(tokens, shape[-1])
+    for start, end in _blocks(codes.shape[0], shape[-1]) if tokens else ():
+        block = _dequantised(codes[:, start:end], codebooks, scales[start:end])
+        y[:, start:end] = F.linear(rows, block, None if bias is None else bias[start:end])
+    return y.view(shape)
 
 
 def _blocks(groups: int, outputs: int) -> list[tuple[int, int]]:
@@ -159,10 +188,8 @@ def _check_contiguous(**tensors: torch.Tensor | None) -> None:
             raise ValueError(f"{name} is not contiguous")
 
 
-def _kernels(
-    count: int,
-) -> tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor], Callable[..., torch.Tensor]]:
-    """Eager kernel, its `.out` variant, and the fake kernel."""
+def _kernels(count: int) -> tuple[Kernel, Kernel, Kernel]:
+    """What is registered for the operator of `count` codebooks: eager kernel, its `.out` variant, and the fake kernel."""
 
     def eager(
         x: torch.Tensor,
@@ -171,14 +198,8 @@ def _kernels(
         scales: torch.Tensor,
         bias: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        shape = _output_shape(count, x, codes, codebooks, scales, bias)
-        _check_contiguous(codes=codes, codebooks=codebooks, scales=scales, bias=bias)
-        outputs, rows = shape[-1], x.reshape(-1, x.shape[-1]) if x.numel() else x.new_empty(0, x.shape[-1])
-        y = x.new_empty(rows.shape[0], outputs)
-        for start, end in _blocks(codes.shape[0], outputs) if rows.shape[0] else ():
-            block = _dequantised(codes[:, start:end], codebooks, scales[start:end])
-            y[:, start:end] = F.linear(rows, block, None if bias is None else bias[start:end])
-        return y.view(shape)
+        _output_shape(count, x, codes, codebooks, scales, bias)
+        return eager_matmat(x, codes, codebooks, scales, bias)
 
     def eager_out(
         x: torch.Tensor,
@@ -191,6 +212,9 @@ def _kernels(
     ) -> torch.Tensor:
         result = eager(x, codes, codebooks, scales, bias)
         _expect("out", out, list(result.shape))
+        if out.dtype != torch.float32:
+            raise ValueError(f"out is {out.dtype}, not torch.float32")
+        _check_contiguous(out=out)
         return out.copy_(result)
 
     def fake(

@@ -70,6 +70,12 @@ def load_into_torch(path: Path, operators: Sequence[str]) -> None:
             )
 
 
+def is_in_torch(operators: Iterable[str]) -> bool:
+    """Whether libraries of ours that were loaded into this process have bound all of `operators` to PyTorch."""
+    with _lock:
+        return all(name in _in_torch for name in operators)
+
+
 def _with_cpu_kernel(operators: Iterable[str]) -> set[str]:
     import torch
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ import torch
 torch.ops.load_library(sys.argv[1])
 for name in sys.argv[2:]:
     try:
-        torch._C._dispatch_find_schema_or_throw(name, "")
+        torch._C._get_schema(*name.partition(".")[::2])
         found = torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
     except RuntimeError:
         found = False
@@ -38,8 +39,11 @@ _PROBE_SECONDS = 120.0
 
 
 def torch_operators(library: OperatorLibrary) -> tuple[str, ...]:
-    """What a binding of `library` has to register with PyTorch, as `aqlm::code2x8_lut_matmat`: the functional form of each operator."""
-    return tuple(sorted({name.partition(".")[0] for name in library.operators}))
+    """What a binding of `library` has to register with PyTorch: the functional form of each operator, which is what models call.
+
+    That of `aqlm::code2x8_lut_matmat.out` is `aqlm::code2x8_lut_matmat`, that of `shout::scaled.Scalar_out` is `shout::scaled.Scalar`.
+    """
+    return tuple(sorted({re.sub(r"(\.|_)out$", "", name) if "." in name else name for name in library.operators}))
 
 
 def torch_library(library: OperatorLibrary, console: Console | None = None, *, way_out: str = _WITHOUT) -> Path:
