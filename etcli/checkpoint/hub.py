@@ -12,14 +12,14 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from etcli.checkpoint.hub_errors import explained, missing_package, offline_problem
 from etcli.checkpoint.hub_files import Choice, choose, complete
-from etcli.common.errors import CheckpointError, EtcliError
+from etcli.common.errors import CheckpointError, EtcliError, Problems
 from etcli.common.workspace import offline
 from etcli.output.console import Console
 
@@ -70,7 +70,7 @@ class HubSource:
         Raises:
             ToolError: `hub.package`, `huggingface_hub` is not installed.
             CheckpointError: `hub.offline`, `hub.gated`, `hub.repository`, `hub.revision`, `hub.files`, `hub.network`, `hub.download`,
-                `source.no_space`.
+                `source.no_space`, or what is wrong with a `config.json`, for which alone no weights are fetched.
         """
         found = self.cached
         if found is None:
@@ -101,15 +101,34 @@ class HubSource:
                 console.detail(f"a branch may move; write hf:{self.repository}@{commit} to keep this state")
             self._check_space(choice, sizes)
             total = sum(sizes[name] for name in choice.files)
+
+            def download(files: Sequence[str]) -> Path:
+                snapshot = api.snapshot_download(
+                    self.repository, revision=self.revision, cache_dir=hub_cache(), allow_patterns=[*files]
+                )
+                return Path(snapshot)
+
             with (
                 _quiet(utils),
                 console.progress(self.repository, total, bytes_=True) as done,
                 self._watched(done),
             ):
-                snapshot = api.snapshot_download(
-                    self.repository, revision=self.revision, cache_dir=hub_cache(), allow_patterns=[*choice.files]
-                )
-        return choice.checkpoint(Path(snapshot))
+                if choice.described:
+                    self._check_configuration(choice.checkpoint(download(choice.described)))
+                snapshot = download(choice.files)
+        return choice.checkpoint(snapshot)
+
+    def _check_configuration(self, folder: Path) -> None:
+        """Refuse a network that its configuration alone shows not to be supported, before gigabytes of weights are fetched."""
+        from etcli.checkpoint.hf_config import read_config
+
+        problems = Problems()
+        read_config(folder, problems)
+        problems.found = [
+            replace(problem, message=problem.message.replace(folder.name, self.repository))
+            for problem in problems.found
+        ]
+        problems.raise_if_any()
 
     def _check_space(self, choice: Choice, sizes: Mapping[str, int]) -> None:
         needed = sum(sizes[name] for name in choice.files)

@@ -26,6 +26,7 @@ _BESIDE = frozenset(
         "chat_template.json",
     }
 )
+_DESCRIBING = ("config.json", "generation_config.json")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tekken.json")
 
 # Forms of weights, the best first: safetensors are mapped and hold no program, and a repository that has both holds the model twice.
@@ -49,6 +50,14 @@ class Choice:
     files: tuple[str, ...]
     alone: str | None = None
     folder: str = "."
+
+    @property
+    def described(self) -> tuple[str, ...]:
+        """Those of the files that describe a network in Hugging Face's form; none in other forms, which cannot be read without the weights."""
+        names = {Path(name).name: name for name in self.files}
+        if self.alone is not None or "config.json" not in names or "params.json" in names:
+            return ()
+        return tuple(names[name] for name in _DESCRIBING if name in names)
 
     def checkpoint(self, snapshot: Path) -> Path:
         """What `model.source` comes to, given the repository's folder."""

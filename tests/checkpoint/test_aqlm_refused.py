@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 from aqlm_folders import read_weights, write_aqlm_folder, write_weights
-from local_hub import COMMIT, serve
+from local_hub import COMMIT, Hub, serve
 
 from etcli.checkpoint.checks import header_problems
 from etcli.checkpoint.opening import examine
-from etcli.common.errors import ExitCode, Problem
+from etcli.common.errors import EtcliError, ExitCode, Problem
 
 Tensors = dict[str, torch.Tensor]
 Q0, Q1, UP0 = "model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.q_proj", "model.layers.0.mlp.up_proj"
@@ -323,24 +323,41 @@ def test_validation_reads_no_tensor_and_needs_no_torch(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "HF_HUB_OFFLINE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    with serve() as served:
+        monkeypatch.setenv("HF_ENDPOINT", served.address)
+        yield served
+
+
 def test_an_aqlm_repository_is_fetched_from_the_hub_without_its_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, random_llama: Callable[..., Path]
+    hub: Hub, tmp_path: Path, random_llama: Callable[..., Path]
 ) -> None:
     folder = tmp_path / "published"
     write_aqlm_folder(folder, container="bin", shards=2, spelling="aqlm", tokenizer=random_llama(tokenizer=True))
     (folder / "modeling_llama_aqlm.py").write_text("raise SystemExit")
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "HF_HUB_OFFLINE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    with serve() as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.address)
-        hub.models["someone/Llama-2-7b-AQLM-2Bit-2x8-hf"] = folder
-        path = fetched(f"hf:someone/Llama-2-7b-AQLM-2Bit-2x8-hf@{COMMIT}")
+    hub.models["someone/Llama-2-7b-AQLM-2Bit-2x8-hf"] = folder
+    path = fetched(f"hf:someone/Llama-2-7b-AQLM-2Bit-2x8-hf@{COMMIT}")
     assert header_problems(path) == []
     assert not list(path.glob("*.py"))
     assert sorted(file.name for file in path.glob("pytorch_model*")) == sorted(
         file.name for file in folder.glob("pytorch_model*")
     )
+
+
+def test_a_repository_of_large_codebooks_is_refused_before_its_weights_are_fetched(hub: Hub, tmp_path: Path) -> None:
+    name, folder = "someone/Llama-2-7b-AQLM-2Bit-1x16-hf", tmp_path / "published"
+    problems_of(folder, Row((), numbers={"nbits_per_codebook": 16, "num_codebooks": 1}))
+    hub.models[name] = folder
+    with pytest.raises(EtcliError) as caught:
+        fetched(f"hf:{name}@{COMMIT}")
+    (problem,) = caught.value.problems
+    assert problem.code == "checkpoint.aqlm_1x16"
+    assert problem.message.startswith(f"{name} is quantised by AQLM")
+    assert hub.downloads == ["config.json"]
 
 
 def fetched(source: str) -> Path:
