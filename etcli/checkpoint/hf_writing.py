@@ -39,8 +39,7 @@ def hf_config_values(config: ModelConfig, dtype: str) -> dict[str, Any]:
     if family.sliding is not None:
         values["sliding_window"] = config.sliding_window
     if family.sliding == "some":
-        values["use_sliding_window"] = config.sliding_window is not None
-        values["max_window_layers"] = 0
+        values["use_sliding_window"] = False
     if config.bos_id is not None:
         values["bos_token_id"] = config.bos_id
     if config.stop_ids:

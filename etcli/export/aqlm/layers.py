@@ -97,7 +97,8 @@ class LayerQuantiser:
     def _station(self, index: int, station: Station, weight: torch.Tensor, wanted: Halt, got: Halt) -> Iterator[Made]:
         """Quantise the linears that lie in `weight`, which meet what they `got` where float32 weights meet what is `wanted`, and put them there."""
         moments = self._products(got.inputs, got.inputs)
-        moments.diagonal().add_(self._settings.damping * moments.diagonal().mean())
+        damping = self._settings.damping * moments.diagonal().mean()
+        moments.diagonal().add_(damping)
         try:
             factor = factor_of(moments)
             target = weight + self._correction(station, weight, wanted, got, moments)
@@ -117,9 +118,8 @@ class LayerQuantiser:
             made = quantise_linear(part, moments, factor, self._settings, seed, self._workers)
             dense = made.dense()
             weight[rows] = dense
-            lost = dense.sub_(part)
-            error = (lost @ moments).mul_(lost).sum() / (part @ moments).mul_(part).sum().clamp_min(1e-30)
-            yield Made(full, made, float(error))
+            lost, whole = _size(dense.sub_(part), moments, damping), _size(part, moments, damping)
+            yield Made(full, made, float(lost / whole.clamp_min(torch.finfo(whole.dtype).tiny)))
 
     def _products(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """`left^T right` over the number of tokens: for `[T, in]` each, `[in, in]`."""
@@ -135,6 +135,11 @@ class LayerQuantiser:
             lacking += self._products(wanted.residual - got.residual, got.inputs)
         root = torch.linalg.cholesky(moments)
         return torch.cholesky_solve(lacking.T, root).T.mul_(self._settings.correction)
+
+
+def _size(matrix: torch.Tensor, moments: torch.Tensor, damping: torch.Tensor) -> torch.Tensor:
+    """The mean square of a matrix's products with inputs of these `moments`, from which `damping` is taken off again."""
+    return ((matrix @ moments).mul_(matrix).sum() - damping * matrix.square().sum()).clamp_min(0)
 
 
 def _joined(halts: Sequence[Halt]) -> Halt:

@@ -121,7 +121,7 @@ def _assemble(folder: Path, checkpoint: Checkpoint) -> dict[str, float]:
         for layer in range(config.num_layers):
             file = files.enter_context(safe_open(_layer_file(folder, layer), framework="np"))
             places |= dict.fromkeys(file.keys(), file)
-            errors |= {name: float(error) for name, error in file.metadata().items()}
+            errors |= {name: float(error) for name, error in sorted(file.metadata().items())}
         layout = {name: ("int8" if name.endswith(".codes") else "float16", shape) for name, shape in shapes.items()}
         write_safetensors(
             folder / WEIGHTS,
