@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pydantic
 
 from etcli import __version__
-from etcli.build.render import MACHINE_FILE, Toolset
+from etcli.build.render import MACHINE_FILE, OWN_FOLDER, Toolset
 from etcli.common.errors import EtcliError
 from etcli.common.hashing import value_sha256
 from etcli.manifests.base import Manifest
+from etcli.tables.operators import OperatorLibrary
 from etcli.toolchain.executorch import ExecutorchPackage
 
 RECORD = "build-record.json"
 
+_FOLDER = "folder of "
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -38,14 +40,14 @@ def make_record(
     sources: Mapping[str, str],
     recipe_sha256: str,
     *,
-    own: Mapping[str, str] | None = None,
+    own: Sequence[OperatorLibrary] = (),
 ) -> BuildRecord:
     """The record of a build in `folder` from these inputs.
 
     Args:
         files: the rendered project.
         sources: native source files, relative path to hash.
-        own: operator libraries of the user's own, name to the hash of description and sources.
+        own: operator libraries of the user's own.
     """
     return BuildRecord(
         tree={
@@ -53,15 +55,16 @@ def make_record(
             "compiler": f"{tools.compiler.description} ({tools.compiler.stamp})",
             "ExecuTorch": f"{tools.executorch.version} ({tools.executorch.root}, {library_stamp(tools.executorch)})",
             "ninja": str(tools.ninja),
-            "machine paths": value_sha256(files[MACHINE_FILE]),
+            "machine paths": value_sha256(_without_own(files[MACHINE_FILE])),
             "toolchain file": value_sha256(files.get("toolchain.cmake", "")),
+            **{f"{_FOLDER}{library.name}": str(library.root) for library in own},
         },
         project={name: value_sha256(text) for name, text in files.items()},
         content={
             "etcli": __version__,
             "recipe": recipe_sha256,
             "native sources": value_sha256(dict(sources)),
-            **{f"operator library {name}": sha256 for name, sha256 in (own or {}).items()},
+            **{f"operator library {library.name}": library.sha256 for library in own},
         },
     )
 
@@ -89,6 +92,20 @@ def explained(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
         return f"{name} changed from {values[0]} to {values[1]}"
 
     return [sentence(name) for name in changed(before, now)]
+
+
+def tree_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Why a tree of the record's part `before` cannot go on as one of `now`, as sentences.
+
+    A folder of operators that is new, or no longer there, is nothing that the cache holds; one that moved is.
+    """
+    both = {name for name in {*before, *now} if not name.startswith(_FOLDER)} | (before.keys() & now.keys())
+    return explained(*({name: side[name] for name in both if name in side} for side in (before, now)))
+
+
+def _without_own(machine: str) -> list[str]:
+    """The lines of `machine.cmake` that are there whatever operators are."""
+    return [line for line in machine.splitlines() if f"({OWN_FOLDER}" not in line]
 
 
 def library_stamp(package: ExecutorchPackage) -> str:

@@ -30,6 +30,10 @@ ARCHIVES = "operators"
 """Folder inside the build tree that holds `lib<name>.a` of every operator library."""
 
 
+OWN_FOLDER = "ETCLI_OPERATORS_"
+"""What the variables begin with that say where operator libraries of the user's own are."""
+
+
 @dataclass(frozen=True)
 class Linked:
     """An operator library in the project: `folder` is a CMake expression for its sources, `variable` the cache variable in it.
@@ -104,6 +108,6 @@ def uses_openmp(libraries: Sequence[OperatorLibrary], *, openmp: bool) -> bool:
 
 def linked(library: OperatorLibrary, *, openmp: bool) -> Linked:
     """The library as the project names it; those of the user's own have a variable each, since they stand anywhere."""
-    variable = f"ETCLI_OPERATORS_{library.name}" if library.own else "ETCLI_NATIVE_DIR"
+    variable = f"{OWN_FOLDER}{library.name}" if library.own else "ETCLI_NATIVE_DIR"
     folder = f"${{{variable}}}" if library.own else f"${{{variable}}}/{library.root.name}"
     return Linked(library, folder, variable, openmp and library.openmp)

@@ -10,7 +10,7 @@ from pathlib import Path
 from etcli import __version__
 from etcli.build.audit import Audit, audit
 from etcli.build.components import Component, components, operator_libraries
-from etcli.build.record import RECORD, BuildRecord, changed, explained, make_record, read_record
+from etcli.build.record import RECORD, BuildRecord, changed, make_record, read_record, tree_changes
 from etcli.build.render import BINARY_DIR, BUILD_TYPE, Toolset, render_project
 from etcli.build.sources import RunnerSources, read_sources
 from etcli.build.tree import CONFIGURED, Tree, cache_value
@@ -162,7 +162,7 @@ def _inputs(
     fingerprint = build_fingerprint(loaded.recipe, target.name)
     shipped: tuple[RunnerSources | OperatorLibrary, ...] = (sources, *(one for one in libraries if not one.own))
     hashes = {f"{part.root.name}/{name}": sha256 for part in shipped for name, sha256 in part.hashes.items()}
-    own = {library.name: library.sha256 for library in libraries if library.own}
+    own = tuple(library for library in libraries if library.own)
     record = make_record(folder, files, tools, hashes, fingerprint, own=own)
     return _Inputs(target, parts, sources, libraries, tools, files, record)
 
@@ -199,7 +199,7 @@ def _clean_reason(folder: Path, configured: BuildRecord | None, inputs: _Inputs,
         return "--clean"
     if configured is None:
         return "its configuration did not finish"
-    if reasons := explained(configured.tree, inputs.record.tree):
+    if reasons := tree_changes(configured.tree, inputs.record.tree):
         return "; ".join(reasons)
     build_type = cache_value(folder / BINARY_DIR / "CMakeCache.txt", "CMAKE_BUILD_TYPE")
     return None if build_type == BUILD_TYPE else f"its cache says {build_type or 'no'} build type, not {BUILD_TYPE}"

@@ -239,7 +239,10 @@ def _parsed(path: Path, places: _Places, add: Any) -> Description | None:
     try:
         return Description.model_validate(document)
     except pydantic.ValidationError as error:
-        for detail in error.errors(include_url=False):
+        details = error.errors(include_url=False)
+        for detail in details:
+            if detail["type"] == "too_short" and sum(other["loc"][:1] == detail["loc"] for other in details) > 1:
+                continue  # too short for the entries that are wrong
             words = tuple(word for word in detail["loc"] if word != "[key]")
             message, advice = _explained(words, detail)
             # what is missing stands nowhere

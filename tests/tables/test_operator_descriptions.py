@@ -6,9 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from operator_folders import write_operators
 
 from etcli.common.assets import asset_dir
-from etcli.common.errors import BuildError
+from etcli.common.errors import BuildError, Problem, RecipeError
 from etcli.tables.operators import ATTENTION, read_operators
 
 
@@ -73,3 +74,134 @@ def test_a_wrong_description_says_what_is_wrong(folder: Path, old: str, new: str
 def test_a_folder_without_a_description(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match=r"No such file"):
         read_operators(tmp_path)
+
+
+# descriptions of the user's own
+
+
+def own_problems(folder: Path, text: str) -> list[Problem]:
+    (folder / "op.yaml").write_text(text)
+    with pytest.raises(RecipeError) as caught:
+        read_operators(folder, own=True, error=RecipeError)
+    assert {problem.code for problem in caught.value.problems} == {"operators.invalid"}
+    assert {problem.file for problem in caught.value.problems} == {folder / "op.yaml"}
+    assert all(problem.hint for problem in caught.value.problems)
+    return list(caught.value.problems)
+
+
+def test_every_key_of_a_users_library(tmp_path: Path) -> None:
+    folder = write_operators(
+        tmp_path,
+        more="flags: [-O3, -ffast-math, -std=c++20, -DA=1, -Wno-unused]\ndefinitions: [LOUD, LEVEL=3]\nopenmp: true\n"
+        "components: [threadpool]\ntorch: [sub/binding-2.cc]\narchitectures:\n  aarch64: {dot.cxx: [-march=armv8.2-a+dotprod]}\n",
+    )
+    (folder / "sub").mkdir()
+    for name in ("sub/binding-2.cc", "dot.cxx", "shout.hpp"):
+        (folder / name).write_text("")
+    library = read_operators(folder, own=True, error=RecipeError)
+    assert library.own
+    assert library.openmp
+    assert library.components == ("runtime", "threadpool")
+    assert library.torch == ("sub/binding-2.cc",)
+    assert library.definitions == ("LOUD", "LEVEL=3")
+    assert library.special("aarch64-linux-gnu") == {"dot.cxx": ("-march=armv8.2-a+dotprod",)}
+    assert set(library.hashes) == {"op.yaml", "twice.cpp", "sub/binding-2.cc", "dot.cxx", "shout.hpp"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "column", "told"),
+    [
+        ("[twice.cpp]", "[../twice.cpp]", 4, 11, "leads out of the folder"),
+        ("[twice.cpp]", "[/etc/twice.cpp]", 4, 11, "leads out of the folder"),
+        ("[twice.cpp]", "[twice.c]", 4, 11, "no C++ source"),
+        ("[twice.cpp]", "[twice.cpp, twise.cpp]", 4, 22, "there is no twise.cpp (there is twice.cpp)"),
+        ("[twice.cpp]", "twice.cpp", 4, 1, "sources must be a list"),
+        ("[twice.cpp]", "[]", 4, 1, "sources is empty"),
+        ("[twice.cpp]", '["twice.cpp;rm"]', 4, 11, "no C++ source"),
+        ("name: shout_ops", "name: all", 1, 1, "a word of CMake's own"),
+        ("name: shout_ops", "name: 3", 1, 1, "name must be text"),
+        ("namespace: shout", "namespace: shout::loud", 2, 1, "is not a name"),
+        ('"twice.out', '"shout::twice.out', 3, 13, "leave the namespace out"),
+        ('"twice.out', '"twice out', 3, 13, "is not a schema"),
+        ("[twice.cpp]", "[twice.cpp]\nflags: [-O3, -march=native]", 5, 14, "the CPU of this machine alone"),
+        ("[twice.cpp]", "[twice.cpp]\nflags: [-mtune=native]", 5, 9, "the CPU of this machine alone"),
+        ("[twice.cpp]", "[twice.cpp]\nflags: [-mavx2]", 5, 9, "under architectures"),
+        ("[twice.cpp]", "[twice.cpp]\nflags: [-fopenmp]", 5, 9, "openmp: true"),
+        ("[twice.cpp]", "[twice.cpp]\nflags: [-fplugin=x.so]", 5, 9, "the whole build"),
+        ("[twice.cpp]", "[twice.cpp]\nflags: ['-Wl,-rpath,x']", 5, 9, "not a flag that a library may set"),
+        ("[twice.cpp]", '[twice.cpp]\nflags: ["-DX $(touch y)"]', 5, 9, "not a flag that a library may set"),
+        ("[twice.cpp]", "[twice.cpp]\nflags: [-include]", 5, 9, "not a flag that a library may set"),
+        ("[twice.cpp]", "[twice.cpp]\nopenmp: 1", 5, 1, "openmp must be true or false"),
+        ("[twice.cpp]", "[twice.cpp]\nopenpm: true", 5, 1, "unknown key 'openpm'"),
+        ("[twice.cpp]", "[twice.cpp]\nname: again", 5, 1, "the key 'name' is written twice"),
+        ("[twice.cpp]", "[twice.cpp]\ncomponents: [runtim]", 5, 14, "there is no 'runtim'"),
+        ("[twice.cpp]", "[twice.cpp]\ndefinitions: ['A B']", 5, 15, "is not NAME or NAME=VALUE"),
+        ("[twice.cpp]", "[twice.cpp]\n\ttabs: 1", 5, 1, "cannot start any token"),
+        ("[twice.cpp]", "[twice.cpp]\nopenmp: !!python/object:os.system {}", 5, 1, "openmp must be true or false"),
+        ("[twice.cpp]", "[twice.cpp]\nopenmp: !!python/name:os.system x", 5, 9, "could not determine a constructor"),
+        ("sources", "# sources", None, None, "the key sources is missing"),
+    ],
+)
+def test_a_users_fault_is_told_at_its_place(
+    tmp_path: Path, old: str, new: str, line: int | None, column: int | None, told: str
+) -> None:
+    text = (write_operators(tmp_path) / "op.yaml").read_text()
+    assert old in text
+    [problem] = own_problems(tmp_path, text.replace(old, new, 1))
+    assert told in problem.message
+    assert (problem.line, problem.column) == (line, column)
+
+
+def test_several_faults_are_told_in_their_order(tmp_path: Path) -> None:
+    write_operators(tmp_path)
+    problems = own_problems(tmp_path, "namespace: 1\nopertors: []\nsources: [../a.cpp, b.c]\n")
+    assert [problem.line for problem in problems] == [1, 2, 3, 3, None, None]
+    assert problems[1].hint == "Did you mean 'operators'?"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "just text",
+        "- a list",
+        "\x00",
+        "{" * 3000,
+        "a: &a [x, x, x, x, x, x, x, x]\nb: &b ["
+        + ", ".join(["*a"] * 40)
+        + "]\nc: &c ["
+        + ", ".join(["*b"] * 40)
+        + "]\nd: [*c, *c]\n",
+        "a: " + "x" * 70000,
+        "name: a\n---\nname: b\n",
+        "? [a]\n: b\n",
+        "name: !!int x\n",
+    ],
+)
+def test_no_text_is_too_odd(tmp_path: Path, text: str) -> None:
+    write_operators(tmp_path)
+    assert own_problems(tmp_path, text)
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    write_operators(tmp_path)
+    (tmp_path / "op.yaml").write_bytes(b"\xff\xfe\xfa")
+    with pytest.raises(RecipeError, match="UTF-8"):
+        read_operators(tmp_path, own=True, error=RecipeError)
+
+
+def test_a_link_that_leads_out(tmp_path: Path) -> None:
+    folder = write_operators(tmp_path / "ops")
+    (tmp_path / "other.cpp").write_text("")
+    (folder / "twice.cpp").unlink()
+    (folder / "twice.cpp").symlink_to(tmp_path / "other.cpp")
+    with pytest.raises(RecipeError, match=r"twice\.cpp is a link that leads out of the folder"):
+        read_operators(folder, own=True, error=RecipeError)
+
+
+def test_the_hash_is_of_contents_and_not_of_the_place(tmp_path: Path) -> None:
+    first, second = write_operators(tmp_path / "a"), write_operators(tmp_path / "b" / "c")
+    same = read_operators(first, own=True).sha256
+    assert read_operators(second, own=True).sha256 == same
+    (second / "new.h").write_text("")
+    assert read_operators(second, own=True).sha256 != same
