@@ -14,20 +14,26 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 from etcli.common.assets import asset_dir
-from etcli.tables.operators import ATTENTION, read_operators
+from etcli.tables.operators import AQLM, ATTENTION, read_operators
 from etcli.tables.targets import load_targets
 from etcli.toolchain import compilers
 
 HOST = load_targets()["host"]
-LIBRARY = read_operators(asset_dir("native") / ATTENTION)
+SOURCES = [
+    pytest.param(library.root / source, flags, id=f"{folder}/{source}")
+    for folder in (ATTENTION, AQLM)
+    for library in (read_operators(asset_dir("native") / folder),)
+    for source, flags in library.special(HOST.triple).items()
+]
 
 
 @pytest.mark.parametrize("level", ["-O0", "-O2", "-O3"])
-@pytest.mark.parametrize("source", LIBRARY.special(HOST.triple))
-def test_a_version_offers_its_own_function_and_nothing_else(source: str, level: str, tmp_path: Path) -> None:
-    flags = LIBRARY.special(HOST.triple)[source]
+@pytest.mark.parametrize(("source", "flags"), SOURCES)
+def test_a_version_offers_one_symbol_and_nothing_else(
+    source: Path, flags: tuple[str, ...], level: str, tmp_path: Path
+) -> None:
     output = tmp_path / "version.o"
-    argv = [compilers.verify(HOST).path, "-std=c++17", level, *flags, "-c", LIBRARY.root / source, "-o", output]
+    argv = [compilers.verify(HOST).path, "-std=c++17", level, *flags, "-c", source, "-o", output]
     subprocess.run(argv, check=True, capture_output=True, timeout=300)
     with output.open("rb") as file:
         [table] = [section for section in ELFFile(file).iter_sections() if isinstance(section, SymbolTableSection)]
@@ -37,4 +43,4 @@ def test_a_version_offers_its_own_function_and_nothing_else(source: str, level: 
             if symbol["st_info"]["bind"] != "STB_LOCAL" and symbol["st_shndx"] != "SHN_UNDEF"
         ]
     [only] = seen_outside
-    assert Path(source).stem in only
+    assert source.stem in only
