@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
 from etcli.common.errors import UsageError
 from etcli.ops.library import built_library
-from etcli.ops.loading import load_into_executorch
-from etcli.ops.torch_library import torch_library
+from etcli.ops.loading import load_into_executorch, load_into_torch
+from etcli.ops.schemas import functional_schema
+from etcli.ops.torch_library import torch_library, torch_operators
 from etcli.output.console import Console
 from etcli.tables.op_yaml import DESCRIPTION
 from etcli.tables.operators import OperatorLibrary, read_operators
 
 _WITHOUT = "A build for a device needs none of this: list the folder in build.custom_ops."
 
-_ALIAS = re.compile(r"\([a-z]+!\)")
-_OUT = re.compile(r", \w+\([a-z]+!\)[^ ,]* \w+(?=,|$)")
 _defined: list[Any] = []
 """PyTorch forgets what a `torch.library.Library` defined when the object goes."""
 
@@ -70,6 +68,20 @@ def load_own(folder: str | os.PathLike[str], console: Console | None = None) -> 
     return path
 
 
+def load_own_torch(folder: str | os.PathLike[str], console: Console | None = None) -> Path:
+    """Define the schemas in `folder` with PyTorch, compile its binding and load it: eager PyTorch then runs the compiled kernels on the CPU.
+
+    Raises:
+        UsageError: as `define_own`.
+        ToolError, BuildError: as `own_torch_library` and `ops.loading.load_into_torch`.
+    """
+    library = described(folder)
+    path = torch_library(library, console)
+    define_own(folder)
+    load_into_torch(path, torch_operators(library))
+    return path
+
+
 def define_own(folder: str | os.PathLike[str]) -> tuple[str, ...]:
     """Define the schemas in `folder`'s `op.yaml` with PyTorch, so that programs with its operators can be exported; nothing is compiled.
 
@@ -105,20 +117,6 @@ def define_own(folder: str | os.PathLike[str]) -> tuple[str, ...]:
                 ) from None
         called.append(f"{library.namespace}::{functional.partition('(')[0]}")
     return tuple(dict.fromkeys(called))
-
-
-def functional_schema(schema: str) -> str:
-    """`twice.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)` as `twice(Tensor x) -> Tensor`; a schema without `.out` as it is."""
-    head, _, rest = schema.partition("(")
-    name, dot, overload = head.partition(".")
-    if not dot or not (overload == "out" or overload.endswith("_out")):
-        return schema
-    arguments, _, result = rest.rpartition(") -> ")
-    before, star, after = f", {arguments}".rpartition(", *,")
-    kept = _OUT.sub("", f",{after}") if star else ""
-    inputs = f"{before}{', *' + kept if kept else ''}" if star else f", {arguments}"
-    functional = name if overload == "out" else f"{name}.{overload.removesuffix('_out')}"
-    return f"{functional}({inputs.removeprefix(', ')}) -> {_ALIAS.sub('', result)}"
 
 
 def _is_defined(name: str, overload: str) -> bool:

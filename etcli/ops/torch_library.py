@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +11,7 @@ from etcli.common.errors import BuildError, ToolError
 from etcli.common.process import describe_exit, run
 from etcli.common.templating import render
 from etcli.ops.building import LibraryBuild, built, find_tools
+from etcli.ops.schemas import functional_schema
 from etcli.output.console import Console
 from etcli.tables.op_yaml import DESCRIPTION
 from etcli.tables.operators import OperatorLibrary
@@ -23,36 +24,35 @@ _WITHOUT = "Or do without it: PyTorch then needs kernels for these operators fro
 
 # Run in a process of its own: a library that cannot be loaded, or that registers what PyTorch does not take, ends the process.
 _PROBE = """\
+import json
 import sys
 import torch
-torch.ops.load_library(sys.argv[1])
-for name in sys.argv[2:]:
-    try:
-        torch._C._get_schema(*name.partition(".")[::2])
-        found = torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
-    except RuntimeError:
-        found = False
-    if not found:
-        print(name)
+path, namespace, schemas, names = json.loads(sys.argv[1])
+fragment = torch.library.Library(namespace, "FRAGMENT")
+for schema in schemas:
+    fragment.define(schema)
+torch.ops.load_library(path)
+print(*(name for name in names if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")))
 """
 _PROBE_SECONDS = 120.0
 
 
 def torch_operators(library: OperatorLibrary) -> tuple[str, ...]:
-    """What a binding of `library` has to register with PyTorch: the functional form of each operator, which is what models call.
+    """What a binding of `library` has kernels for: the functional form of each operator, which is what models call.
 
     That of `aqlm::code2x8_lut_matmat.out` is `aqlm::code2x8_lut_matmat`, that of `shout::scaled.Scalar_out` is `shout::scaled.Scalar`.
     """
-    return tuple(sorted({re.sub(r"(\.|_)out$", "", name) if "." in name else name for name in library.operators}))
+    names = {functional_schema(schema).partition("(")[0] for schema in library.schemas}
+    return tuple(sorted(f"{library.namespace}::{name}" for name in names))
 
 
 def torch_library(library: OperatorLibrary, console: Console | None = None, *, way_out: str = _WITHOUT) -> Path:
     """The shared library that registers CPU kernels of `library` with PyTorch, `lib<name>_torch.so`; compiled now if the cache lacks it.
 
     It is compiled as C++20 from the sources that op.yaml names under `torch`, with those of this machine's architecture, and linked with
-    the PyTorch of this Python alone; `at::parallel_for` runs on PyTorch's own threads. It has to register every operator's functional
-    form (no overload name) with a kernel for the CPU, defining the schema where PyTorch does not have it yet. That is tried once in
-    another process. `load_into_torch` loads it into this one. `way_out` ends the hint of most errors: how to do without the library.
+    the PyTorch of this Python alone; `at::parallel_for` runs on PyTorch's own threads. It has to register a kernel for the CPU for every
+    operator's functional form, where PyTorch has the schemas of op.yaml already; this is tried once in another process. `load_into_torch`
+    loads it into this one. `way_out` ends the hint of most errors: how to do without the library.
 
     Raises:
         ToolError: compiler, CMake, ninja or PyTorch is missing, each with its remedy; or it does not compile (`operators.configure`,
@@ -89,7 +89,9 @@ def torch_library(library: OperatorLibrary, console: Console | None = None, *, w
             raise _wrong(library, "it is no binding to PyTorch")
 
     def prove(path: Path) -> None:
-        argv = [sys.executable, "-c", _PROBE, str(path), *torch_operators(library)]
+        schemas = dict.fromkeys(form for schema in library.schemas for form in (functional_schema(schema), schema))
+        given = json.dumps([str(path), library.namespace, list(schemas), torch_operators(library)])
+        argv = [sys.executable, "-c", _PROBE, given]
         try:
             done = run(argv, cwd=path.parent, timeout=_PROBE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -120,6 +122,7 @@ def _wrong(library: OperatorLibrary, why: str) -> ToolError:
     return ToolError(
         f"the PyTorch binding of {library.name} cannot be used: {why}",
         code="operators.registrations",
-        hint="Make the sources that op.yaml names under torch: register every operator.",
+        hint="Have the sources under torch: in op.yaml register a kernel for every operator with TORCH_LIBRARY_IMPL(.., CPU, ..), and "
+        "leave m.def out: the schemas are those of op.yaml.",
         file=library.root,
     )

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from etcli.common.errors import BuildError, ExitCode, ToolError
-from etcli.ops.loading import load_into_torch
+from etcli.ops.loading import is_in_torch, load_into_torch
+from etcli.ops.own import load_own_torch
 from etcli.ops.torch_library import torch_library, torch_operators
 from etcli.tables.operators import OperatorLibrary, read_operators
 from etcli.toolchain.elf import read_elf
@@ -40,7 +41,6 @@ static at::Tensor twice(const at::Tensor& x) {
   });
   return y;
 }
-TORCH_LIBRARY_FRAGMENT(etcli_test_small, m) { m.def("twice(Tensor x) -> Tensor"); }
 TORCH_LIBRARY_IMPL(etcli_test_small, CPU, m) { m.impl("twice", twice); }
 """
 # PyTorch asks for C++20, whatever the sources are compiled for elsewhere.
@@ -90,8 +90,15 @@ def test_it_uses_the_libraries_that_the_process_has(small: tuple[OperatorLibrary
     assert facts.run_path is None
 
 
-def test_its_threads_are_those_of_pytorch(small: tuple[OperatorLibrary, Path]) -> None:
-    load_into_torch(small[1], OPERATORS)
+@pytest.fixture
+def loaded(small: tuple[OperatorLibrary, Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The small library, loaded into this process."""
+    monkeypatch.setenv("ETCLI_CACHE_DIR", str(small[1].parents[2]))
+    assert load_own_torch(small[0].root) == small[1]
+    return small[1]
+
+
+def test_its_threads_are_those_of_pytorch(loaded: Path) -> None:
     before = torch.get_num_threads()
     try:
         for threads in (1, 2, 4):
@@ -102,22 +109,21 @@ def test_its_threads_are_those_of_pytorch(small: tuple[OperatorLibrary, Path]) -
         torch.set_num_threads(before)
 
 
-def test_loading_twice_is_once_and_another_of_the_same_name_is_refused(
-    small: tuple[OperatorLibrary, Path], tmp_path: Path
-) -> None:
-    for _ in range(2):
-        load_into_torch(small[1], OPERATORS)
+def test_loading_twice_is_once_and_another_of_the_same_name_is_refused(loaded: Path, tmp_path: Path) -> None:
+    assert is_in_torch(OPERATORS)
+    assert not is_in_torch([*OPERATORS, "etcli_test_small::other"])
+    load_into_torch(loaded, OPERATORS)
     copy = tmp_path / "libcopy.so"
-    copy.write_bytes(small[1].read_bytes())
+    copy.write_bytes(loaded.read_bytes())
     with pytest.raises(ToolError, match="registered in this process") as caught:
         load_into_torch(copy, OPERATORS)
     assert caught.value.problems[0].code == "operators.twice"
-    assert str(small[1]) in caught.value.problems[0].message
+    assert str(loaded) in caught.value.problems[0].message
 
 
-def test_a_damaged_library_is_no_crash(small: tuple[OperatorLibrary, Path], tmp_path: Path) -> None:
+def test_a_damaged_library_is_no_crash(loaded: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "libdamaged.so"
-    damaged.write_bytes(small[1].read_bytes()[:5000])
+    damaged.write_bytes(loaded.read_bytes()[:5000])
     for path in (damaged, tmp_path / "absent.so"):
         with pytest.raises(ToolError) as caught:
             load_into_torch(path, ("etcli_test_small::other",))
@@ -207,11 +213,14 @@ def test_a_folder_without_a_binding(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("binding", "said"),
     [
-        (BINDING.replace("empty_like(", "empty_unlike("), "empty_unlike"),
         (BINDING + "void nowhere(); void use() { nowhere(); }\n", "undefined reference to"),
-        (BINDING.replace('"twice(Tensor x)', '"thrice(Tensor x)'), "no CPU kernel for etcli_test_small::twice"),
-        # A schema that the kernel does not fit ends the process that loads it: not this one.
-        (BINDING.replace("twice(Tensor x) ->", "twice(Tensor x, int y) ->"), "cannot load it"),
+        (BINDING.replace('m.impl("twice"', 'm.impl("thrice"'), "no CPU kernel for etcli_test_small::twice"),
+        # What does not fit the schemas of op.yaml ends the process that loads it: not this one.
+        (BINDING.replace("const at::Tensor& x)", "const at::Tensor& x, int64_t)"), "cannot load it: what():"),
+        (
+            BINDING + 'TORCH_LIBRARY_FRAGMENT(etcli_test_small, m) { m.def("twice(Tensor x) -> Tensor"); }\n',
+            "multiple times",
+        ),
     ],
 )
 def test_a_binding_that_is_wrong_is_told_and_leaves_nothing(
@@ -223,17 +232,21 @@ def test_a_binding_that_is_wrong_is_told_and_leaves_nothing(
     assert not [entry for entry in cache.iterdir() if entry.is_dir()]
 
 
-def test_building_it_does_not_import_torch(cache: Path, tmp_path: Path) -> None:
+def test_what_does_not_compile_is_told_with_its_first_error_and_torch_is_not_imported(
+    cache: Path, tmp_path: Path
+) -> None:
     folder = described(tmp_path / "small").root
     code = (
         "import sys; from pathlib import Path; from etcli.ops.torch_library import torch_library;"
         "from etcli.tables.operators import read_operators;"
         "from etcli.common.errors import ToolError\n"
         "try: torch_library(read_operators(Path(sys.argv[1])))\n"
-        "except ToolError as error: print(error.problems[0].code)\n"
+        "except ToolError as error: print(error.problems[0].code, error.problems[0].message, sep='\\n')\n"
         "print({'torch', 'executorch'} & set(sys.modules))"
     )
-    # What is wrong with the source is as good as a library that comes out, and takes less time.
-    (folder / "binding.cpp").write_text("#error no\n")
+    (folder / "binding.cpp").write_text("#error no such thing\n")
     done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["operators.compile", "set()"]
+    code, *message, imported = done.stdout.splitlines()
+    assert code == "operators.compile"
+    assert "no such thing" in "".join(message)
+    assert imported == "set()"
