@@ -44,7 +44,7 @@ def tests_for_aarch64(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_version_passes(program: str, tests_for_aarch64: Path) -> None:
-    argv = [qemu.find(TARGET), "-L", str(TARGET.sysroot), tests_for_aarch64 / program, "--no-version"]
+    argv: list[str | Path] = [qemu.find(TARGET), "-L", str(TARGET.sysroot), tests_for_aarch64 / program, "--no-version"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout
     passed = re.search(r"test cases: *(\d+) \| *(\d+) passed", done.stdout)
