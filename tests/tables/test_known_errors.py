@@ -73,6 +73,7 @@ def test_a_signal_as_subprocess_gives_it():
         ("Text file busy", "still running"),
         ("terminate called after throwing an instance of 'std::bad_alloc'", "memory ran out"),
         ('dlopen failed: library "libomp.so" not found', "openmp: static"),
+        ("/usr/bin/ld: cannot find -lomp: No such file or directory", "build.openmp: off"),
         ("error: more than one device/emulator", "ANDROID_SERIAL"),
     ],
 )

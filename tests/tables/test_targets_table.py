@@ -114,3 +114,25 @@ def test_an_unreadable_table_is_explained(content, code, tmp_path, monkeypatch):
 
 def test_targets_have_titles():
     assert all(isinstance(target, Target) and target.title for target in load_targets().values())
+
+
+def test_openmp_is_compiled_and_linked_statically_everywhere():
+    for target in load_targets().values():
+        for kind, facts in target.openmp.items():
+            assert "-fopenmp" in facts.compile
+            # an archive by its name is linked without -fopenmp, which would bring the shared one too
+            assert ("-fopenmp" in facts.link) == (facts.archive is None), (target.name, kind)
+            assert ("-static-openmp" in facts.link) == (facts.archive is None), (target.name, kind)
+    assert set(load_targets()["android"].openmp) == {"clang"}
+
+
+@pytest.mark.parametrize("name", ["host", "linux-aarch64"])
+def test_the_openmp_archive_comes_with_the_compiler(name):
+    target = load_targets()[name]
+    compiler = shutil.which(target.compiler.cxx[0])
+    if compiler is None:
+        pytest.skip(f"{target.compiler.cxx[0]} is not installed")
+    argv = [compiler, f"-print-file-name={target.openmp['gcc'].archive}"]
+    found = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+    assert Path(found).is_absolute()
+    assert Path(found).is_file()

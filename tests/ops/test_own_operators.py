@@ -1,0 +1,129 @@
+"""`python -m etcli.ops` and what it stands on: a folder of the user's own, compiled and loaded in Python, faults told at their place."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from operator_folders import TWICE, write_operators
+
+from etcli.common.errors import ToolError, UsageError
+from etcli.ops.__main__ import main
+from etcli.ops.own import own_library
+from etcli.toolchain.registrations import read_registrations
+
+
+@pytest.fixture
+def shout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An operator library, and an empty cache."""
+    monkeypatch.setenv("ETCLI_CACHE_DIR", str(tmp_path / "cache"))
+    return write_operators(tmp_path / "ops")
+
+
+def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_path_alone_is_printed(shout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(shout)]) == 0
+    first = capsys.readouterr()
+    assert "compiling shout_ops" in first.err
+    path = Path(first.out.strip())
+    assert first.out == f"{path}\n"
+    assert path.name == "libshout_ops.so"
+    assert read_registrations(path).operators == ("shout::twice.out",)
+    assert main([str(shout)]) == 0
+    assert capsys.readouterr() == (f"{path}\n", "")
+
+
+def test_a_fault_of_the_source(shout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shout / "twice.cpp").write_text(TWICE.replace("2 * x", "fator * x"))
+    assert main([str(shout)]) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"error: {shout / 'twice.cpp'}:5:" in said.err
+    assert "fator" in said.err
+    with pytest.raises(ToolError) as caught:
+        own_library(shout)
+    [problem] = caught.value.problems
+    assert (problem.code, problem.file, problem.line) == ("operators.compile", shout / "twice.cpp", 5)
+
+
+def test_a_fault_of_the_description(shout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shout / "op.yaml").write_text((shout / "op.yaml").read_text() + "sauces: []\n")
+    assert main([str(shout)]) == 2
+    assert (
+        f"error: {shout / 'op.yaml'}:5:1: unknown key 'sauces'\n       Did you mean 'sources'?"
+        in capsys.readouterr().err
+    )
+    assert main([str(tmp_path / "none")]) == 2
+    assert f"there is no folder {tmp_path / 'none'}" in capsys.readouterr().err
+
+
+def test_a_name_that_is_not_the_schemas(shout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shout / "twice.cpp").write_text(TWICE.replace("twice.out", "thrice.out"))
+    assert main([str(shout)]) == 3
+    said = capsys.readouterr().err
+    assert "registers shout::thrice.out" in said
+    assert "shout::twice.out" in said
+
+
+def test_without_a_binding_to_pytorch(shout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(shout), "--torch"]) == 7
+    assert "torch:" in capsys.readouterr().err
+
+
+def test_the_schemas_for_export(shout: Path) -> None:
+    done = python(
+        "import torch\nfrom etcli.ops.own import define_own\n"
+        "print(define_own('ops'), define_own('ops'))\n"
+        "print(torch.ops.shout.twice.default._schema)\nprint(torch.ops.shout.twice.out._schema)\n",
+        shout.parent,
+    )
+    assert done.stdout.splitlines() == [
+        "('shout::twice',) ('shout::twice',)",
+        "shout::twice(Tensor x) -> Tensor",
+        "shout::twice.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)",
+    ], done.stderr
+
+
+def test_schemas_that_the_user_defined_are_left_alone(shout: Path) -> None:
+    done = python(
+        "import torch\n"
+        "@torch.library.custom_op('shout::twice', mutates_args=())\n"
+        "def twice(x: torch.Tensor) -> torch.Tensor:\n    return 2 * x\n"
+        "from etcli.ops.own import define_own\ndefine_own('ops')\n"
+        "print(torch.ops.shout.twice(torch.ones(1)).item(), torch.ops.shout.twice.out._schema.overload_name)\n",
+        shout.parent,
+    )
+    assert done.stdout == "2.0 out\n", done.stderr
+
+
+def test_a_schema_that_pytorch_does_not_take(shout: Path) -> None:
+    (shout / "op.yaml").write_text((shout / "op.yaml").read_text().replace("(Tensor x,", "(Tenser x,"))
+    code = (
+        "from etcli.ops.own import define_own\nfrom etcli.common.errors import UsageError\n"
+        "try:\n    define_own('ops')\nexcept UsageError as error:\n    print(error.problems[0].code, error)\n"
+    )
+    done = python(code, shout.parent)
+    assert done.stdout.startswith("operators.schema PyTorch does not take the schema twice(Tenser x) -> Tensor: "), (
+        done.stderr
+    )
+
+
+def test_it_imports_neither_torch_nor_executorch(shout: Path) -> None:
+    own_library(shout)
+    done = python(
+        "import sys\nfrom etcli.ops.__main__ import main\nmain(['ops'])\nprint({'torch', 'executorch'} & set(sys.modules))",
+        shout.parent,
+    )
+    assert done.stdout.splitlines()[-1] == "set()", done.stderr
+
+
+def test_a_folder_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no folder"):
+        own_library(tmp_path / "none")
