@@ -37,7 +37,7 @@ GROUP = 8
 """Inputs that share a code."""
 
 _WITHOUT = "Or go on without it."
-_COST = "which takes 25 times as long or more for one token, 3 times or more for a prompt"
+_COST = "which takes 20 times as long or more for one token, 2 to 30 times for a prompt"
 _compiled: bool | None = None
 """Whether the compiled kernels do the work; None before anyone asked for them."""
 _INPUTS = "Tensor input, Tensor codes, Tensor codebooks, Tensor scales, Tensor? bias=None"
