@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -100,6 +101,8 @@ class Package:
             for file in found.files or ()
             if file.match("aqlm/inference_kernels/numba_kernel.py")
         )
+        # Read when they are loaded: threads of numba's loops, and of its matrix products, which are SciPy's.
+        os.environ |= {"NUMBA_NUM_THREADS": "1", "NUMBA_THREADING_LAYER": "omp", "OPENBLAS_NUM_THREADS": "1"}
         numba: Any = importlib.import_module("numba")
         numba.set_num_threads(1)
         self.what = f"aqlm {found.version}, numba {numba.__version__}"

@@ -8,16 +8,11 @@ float64 dense product; with outliers, some channels' inputs are up to 1000 times
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-os.environ.setdefault("NUMBA_NUM_THREADS", "1")
-os.environ.setdefault("NUMBA_THREADING_LAYER", "omp")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numba's products, which are SciPy's
 
 import torch
 from aqlm_contenders import LOOP_FLAGS, Kernels, Loop, Package, Product, package
@@ -156,7 +151,18 @@ def _turns(tokens: int, quick: bool) -> int:
 
 
 def _in_turn(contenders: Mapping[str, Product], example: Example, *, turns: int, alone: bool) -> dict[str, list[float]]:
-    """Microseconds of each contender's calls, one of each after the other."""
+    """Microseconds of each contender's calls, one of each after the other, once all are seen to compute the same.
+
+    Raises:
+        RuntimeError: one computes something else.
+    """
+    results = {}
+    for name, product in contenders.items():
+        given = product(example.next())
+        results[name] = given if isinstance(given, torch.Tensor) else example.out.clone()
+    for name, result in results.items():
+        if not (result - results["ours"]).norm() < 1e-3 * results["ours"].norm():
+            raise RuntimeError(f"{name} computes something else than our kernel")
     clock = time.thread_time if alone else time.perf_counter
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(turns + 2):  # two to warm up
