@@ -27,7 +27,7 @@ from etcli.export.templates.filling import fill
 from etcli.export.templates.template import Refused, Template, load_template, save_template
 from etcli.llama.chunk import Chunk
 from etcli.manifests.bundle import CacheKind, Shape
-from etcli.manifests.model import ModelConfig, RopeConfig
+from etcli.manifests.model import AqlmConfig, ModelConfig, RopeConfig
 from etcli.pte.facts import ProgramFacts
 from etcli.pte.read import read_program
 
@@ -51,16 +51,22 @@ SHAPES = (Shape(tokens=4, cache=32), Shape(tokens=1, cache=32))
 def settings(precision: str) -> PrecisionSettings:
     if precision == "8da4w":
         return PrecisionSettings(precision="8da4w", group_size=32, head="8da8w")
+    if precision == "aqlm":
+        return PrecisionSettings(precision="aqlm", group_size=32, head="8da4w")
     return PrecisionSettings(precision=precision, head=precision)
 
 
 def network(seed: int, *, head: bool, cache: CacheKind, precision: str = "fp32") -> Chunk:
     """A chunk of one random layer."""
     generator = torch.Generator().manual_seed(seed)
-    chunk = Chunk(CONFIG, CONFIG.num_layers - 1 if head else 0, 1, head=head, cache=cache).eval()
+    aqlm = AqlmConfig(codebooks=2, kept=("model.layers.0.mlp.up_proj",)) if precision == "aqlm" else None
+    config = CONFIG.model_copy(update={"aqlm": aqlm})
+    chunk = Chunk(config, CONFIG.num_layers - 1 if head else 0, 1, head=head, cache=cache).eval()
     for name, parameter in list(chunk.named_parameters()):
         owner, _, leaf = name.rpartition(".")
         values = torch.randn(parameter.shape, generator=generator) * 0.1 + ("norm" in name)
+        if parameter.dtype == torch.int8:
+            values = torch.randint(-128, 128, parameter.shape, generator=generator, dtype=torch.int8)
         setattr(chunk.get_submodule(owner), leaf, torch.nn.Parameter(values, requires_grad=False))
     quantise(chunk, settings(precision))
     return chunk
@@ -103,6 +109,9 @@ def lowered(
         ("ring", True, "xnnpack", "8da4w"),
         ("shift", False, "xnnpack", "fp16"),
         ("shift", True, "portable", "fp32"),
+        ("ring", True, "xnnpack", "aqlm"),
+        ("shift", False, "xnnpack", "aqlm"),
+        ("ring", False, "portable", "aqlm"),
     ],
 )
 def test_a_filled_template_is_the_file_that_lowering_gives(
@@ -194,6 +203,20 @@ def test_equal_constants_are_refused_in_both_directions(
     reason = lowered(tmp_path / "own", 4, chunk, "xnnpack", variants=(4,))
     assert "equal" in str(reason)
     assert not (tmp_path / "own" / "4.template").exists()
+
+
+def test_equal_codebooks_of_two_linears_are_refused_in_both_directions(tmp_path: Path) -> None:
+    """Some quantisers could share them; lowering writes them once, so such a network is lowered the ordinary way."""
+    own, chunk = (network(seed, head=False, cache="ring", precision="aqlm") for seed in (1, 2))
+    assert lowered(tmp_path / "own", 3, own, "portable", "aqlm", variants=(3,)) is None
+    attention = chunk.layers[0].self_attn
+    attention.k_proj.codebooks = torch.nn.Parameter(attention.q_proj.codebooks.clone(), requires_grad=False)
+    with pytest.raises(Refused, match=r"k_proj\.codebooks and layers\.0\.self_attn\.q_proj\.codebooks are equal"):
+        fill(tmp_path / "own" / "3.template", tmp_path / "filled.pte", names(4), stored_blobs(chunk, settings("aqlm")))
+    reason = lowered(tmp_path / "shared", 4, chunk, "portable", "aqlm", variants=(4,))
+    assert "equal" in str(reason)
+    program = (tmp_path / "shared" / PROGRAM).read_bytes()
+    assert program.count(attention.q_proj.codebooks.numpy().tobytes()) == 1
 
 
 def test_what_no_constant_of_the_network_explains_is_refused(
