@@ -278,6 +278,11 @@ def _explained(words: tuple[Any, ...], detail: Any) -> tuple[str, str | None]:
     return f"{key}: {detail['msg']}", None
 
 
+def listed_sources(read: Description) -> tuple[str, ...]:
+    """Every source that the description names, in whatever list."""
+    return tuple(dict.fromkeys(name for _, name in _listed(read)))
+
+
 def _listed(read: Description) -> list[tuple[tuple[str | int, ...], str]]:
     listed: list[tuple[tuple[str | int, ...], str]] = [(("sources", i), name) for i, name in enumerate(read.sources)]
     for family, extra in read.architectures.items():

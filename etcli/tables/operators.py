@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from etcli.common.errors import BuildError, EtcliError
 from etcli.common.hashing import file_sha256, value_sha256
-from etcli.tables.op_yaml import DESCRIPTION, read_description
+from etcli.tables.op_yaml import DESCRIPTION, listed_sources, read_description
 
 ATTENTION = "attention"
 """Folder under `native/` of the operators that chunks with `cache: ring` need."""
@@ -85,7 +85,7 @@ def read_operators(root: Path, *, own: bool = False, error: type[EtcliError] = B
         architectures=read.architectures,
         definitions=read.definitions,
         components=tuple(dict.fromkeys(("runtime", *read.components))),
-        hashes={**_hashes(root, error), DESCRIPTION: file_sha256(root / DESCRIPTION)},
+        hashes=_hashes(root, (*listed_sources(read), DESCRIPTION), error),
         torch=read.torch,
         openmp=read.openmp,
         flags=read.flags,
@@ -93,9 +93,9 @@ def read_operators(root: Path, *, own: bool = False, error: type[EtcliError] = B
     )
 
 
-def _hashes(root: Path, error: type[EtcliError]) -> dict[str, str]:
-    """Every file that a source may include from the folder. Tests and hidden folders (a workspace, a repository) are none of it."""
-    files = []
+def _hashes(root: Path, listed: Sequence[str], error: type[EtcliError]) -> dict[str, str]:
+    """What is listed, and every file that it may include from the folder. Tests and hidden folders (a workspace, a repository) are none of it."""
+    files = [root / name for name in listed]
     for file in root.rglob("*"):
         parts = file.relative_to(root).parts
         if file.suffix in _COMPILED and parts[0] != _TESTS and not any(part.startswith(".") for part in parts):
@@ -107,4 +107,4 @@ def _hashes(root: Path, error: type[EtcliError]) -> dict[str, str]:
                 hint=f"Put {DESCRIPTION} and its sources into a folder of their own.",
                 file=root / DESCRIPTION,
             )
-    return {file.relative_to(root).as_posix(): file_sha256(file) for file in sorted(files) if file.is_file()}
+    return {file.relative_to(root).as_posix(): file_sha256(file) for file in sorted(set(files)) if file.is_file()}

@@ -205,3 +205,11 @@ def test_the_hash_is_of_contents_and_not_of_the_place(tmp_path: Path) -> None:
     assert read_operators(second, own=True).sha256 == same
     (second / "new.h").write_text("")
     assert read_operators(second, own=True).sha256 != same
+
+
+def test_a_source_that_is_listed_counts_wherever_it_stands(tmp_path: Path) -> None:
+    folder = write_operators(tmp_path)
+    (folder / "tests").mkdir()
+    (folder / "twice.cpp").rename(folder / "tests" / "twice.cpp")
+    (folder / "op.yaml").write_text((folder / "op.yaml").read_text().replace("twice.cpp", "tests/twice.cpp"))
+    assert set(read_operators(folder, own=True).hashes) == {"op.yaml", "tests/twice.cpp"}

@@ -1,6 +1,8 @@
 """`etcli inspect`: told by content, nothing of it run."""
 
+import importlib.util
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -8,8 +10,10 @@ from pathlib import Path
 import pytest
 import samples
 
+from etcli.cli import show
 from etcli.common.errors import EtcliError, UsageError
 from etcli.common.workspace import Workspace
+from etcli.output.console import Console
 from etcli.verbs.inspect import inspect
 
 
@@ -26,6 +30,18 @@ def test_an_elf_file_whatever_its_name(tmp_path):
     found = inspect(path)
     assert found.kind == "elf"
     assert found.elf.machine == "EM_X86_64"
+
+
+def test_an_elf_file_says_what_it_registers(capsys):
+    package = Path(importlib.util.find_spec("executorch").submodule_search_locations[0])
+    found = inspect(package / "lib" / "libexecutorch_backend_xnnpack.so")
+    assert found.registered.backends == ("XnnpackBackend",)
+    found = inspect(package / "lib" / "libexecutorch_kernels_optimized.so")
+    assert "aten::add.out" in found.registered.operators
+    show.inspected(Console(), found)
+    printed = capsys.readouterr().out
+    assert re.search(r"registers operators .* of aten", printed)
+    assert "registers backends" in printed
 
 
 def test_a_checkpoint_folder(random_llama):
