@@ -80,14 +80,14 @@ def analyser() -> tuple[Path, str] | None:
 
 
 def cycles_a_look_up(program: Path) -> float:
-    """What the inner loop of native/aqlm/neon.cpp takes, compiled as products are, with all tables in the first-level cache.
+    """What the inner loop of native/aqlm/neon_one_token.cpp takes, compiled as products are, with all tables in the first-level cache.
 
     Raises:
         ToolError: there is no compiler for AArch64.
         subprocess.CalledProcessError, ValueError: one of the two programs fails, or gives what is not understood.
     """
     compiler = verify(load_targets()["linux-aarch64"]).path
-    source = asset_dir("native") / "aqlm" / "neon.cpp"
+    source = asset_dir("native") / "aqlm" / "neon_one_token.cpp"
     assembly = subprocess.run(
         [str(compiler), "-std=c++17", "-O3", "-DNDEBUG", "-S", "-o", "-", str(source)],
         check=True,

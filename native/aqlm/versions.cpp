@@ -16,7 +16,7 @@ std::vector<Version> usable_versions() {
     versions.push_back({"avx512vbmi", {kernels_avx512vbmi[0], kernels_avx2[1], kernels_avx512[0]}});
   }
 #elif defined(__aarch64__)
-  versions.push_back({"neon", {kernels_neon[0], kernels_neon[1], kernels_neon[2]}});
+  versions.push_back({"neon", {kernels_neon_one_token[0], kernels_neon_tokens[0], kernels_neon_tokens[1]}});
 #endif
   return versions;
 }

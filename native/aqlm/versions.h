@@ -15,7 +15,8 @@ extern const Kernel kernels_avx2[2];        // one token, eight
 extern const Kernel kernels_avx512[1];      // sixteen
 extern const Kernel kernels_avx512vbmi[1];  // one token
 #elif defined(__aarch64__)
-extern const Kernel kernels_neon[3];  // one token, four, eight
+extern const Kernel kernels_neon_one_token[1];
+extern const Kernel kernels_neon_tokens[2];  // four, eight
 #endif
 
 struct Version {
