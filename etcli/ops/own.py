@@ -27,7 +27,7 @@ def described(folder: str | os.PathLike[str]) -> OperatorLibrary:
     Raises:
         UsageError: there is no such folder, or its `op.yaml` is missing or wrong: every fault with its line.
     """
-    root = Path(folder).expanduser().absolute()
+    root = Path(os.path.normpath(Path(folder).expanduser().absolute()))
     if not root.is_dir():
         raise UsageError(
             f"there is no folder {root}",

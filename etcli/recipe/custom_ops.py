@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from etcli.common.errors import EtcliError, Problem, Problems, RecipeError
 from etcli.recipe.loaded import LoadedRecipe
@@ -70,7 +72,8 @@ def own_operator_problems(loaded: LoadedRecipe) -> tuple[Problem, ...]:
 
 
 def _read(loaded: LoadedRecipe, key: str, text: str) -> OperatorLibrary:
-    root = loaded.resolve_path(text)
+    # As CMake and so the compiler's messages have it: without `..`.
+    root = Path(os.path.normpath(loaded.resolve_path(text)))
     try:
         is_folder, is_described = root.is_dir(), (root / DESCRIPTION).is_file()
     except (OSError, ValueError) as error:

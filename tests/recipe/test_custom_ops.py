@@ -41,6 +41,13 @@ def test_names_and_folders(write, tmp_path: Path) -> None:
     assert (library.name, library.operators, library.own) == ("shout_ops", ("shout::twice.out",), True)
 
 
+def test_a_folder_beside_the_recipes_is_named_without_detours(write, tmp_path: Path) -> None:
+    folder = write_operators(tmp_path / "ops")
+    path = write("name: a\nmodel: {source: x}\nbuild: {custom_ops: [../ops, ../recipes/./../ops]}\n", "recipes/a.yaml")
+    [problem] = own_operator_problems(load(str(path)))
+    assert f"{folder} stands in the list twice" in problem.message
+
+
 def test_the_recipes_own_folder(write, tmp_path: Path) -> None:
     write_operators(tmp_path)
     assert [library.root for library in own_operators(recipe(write, "."))] == [tmp_path]
