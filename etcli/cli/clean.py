@@ -13,16 +13,20 @@ from etcli.cli.invocation import Invocation, device_options, recipe_command
 def command(invocation: Invocation, on_device: bool) -> None:
     """Remove what this recipe left in the workspace, or with --on-device its deployment there.
 
+    What model.quantize made for it in the cache goes with the workspace.
+
     Nothing else is touched: files that others put beside etcli's (such as a CMakeUserPresets.json) stay, and are named.
     """
-    from etcli.verbs.clean import clean_device, clean_workspace
+    from etcli.verbs.clean import clean_device, clean_quantised, clean_workspace
 
     result = (
         clean_device(invocation.loaded, invocation.device(), invocation.console)
         if on_device
-        else clean_workspace(invocation.workspace)
+        else clean_quantised(invocation.loaded, clean_workspace(invocation.workspace), invocation.console)
     )
     invocation.console.print(f"removed {result.files} files from {result.place}")
+    if result.quantised is not None:
+        invocation.console.print(f"removed {result.quantised_files} files from {result.quantised}")
     for path in result.kept:
         invocation.console.print(f"kept {path}: etcli did not make it")
     invocation.finish(result)

@@ -9,7 +9,7 @@ from etcli.checkpoint.source import fetch, peek
 from etcli.common.errors import RecipeError
 from etcli.export.aqlm.calibration import USUAL
 from etcli.export.aqlm.estimates import Needs, needs
-from etcli.export.aqlm.making import Original, folder_of, is_whole, made_folder, threads
+from etcli.export.aqlm.making import Original, folder_of, is_whole, made_folder, remove_made, threads
 from etcli.export.aqlm.settings import Settings, quantised_config
 from etcli.manifests.model import ModelConfig
 from etcli.manifests.quantised import DEMONSTRATION
@@ -69,6 +69,16 @@ def exported_config(loaded: LoadedRecipe, config: ModelConfig) -> ModelConfig:
     if problems:
         raise RecipeError.many(problems)
     return quantised_config(config)
+
+
+def remove_quantised(loaded: LoadedRecipe, console: Console) -> tuple[Path, int] | None:
+    """Remove what `model.quantize` has made for the recipe; where it was and how many files went. None where there is nothing of the kind.
+
+    Raises:
+        CheckpointError, RecipeError: as `checkpoint_source`.
+    """
+    path = peek(loaded) if loaded.recipe.model.quantize is not None else None
+    return None if path is None else remove_made(_original(loaded, path), Settings(), console)
 
 
 def quantising_needs(config: ModelConfig) -> Needs:

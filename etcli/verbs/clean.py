@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,10 +10,12 @@ from pathlib import Path
 
 from etcli.build.record import RECORD
 from etcli.build.render import BINARY_DIR, MACHINE_FILE
+from etcli.common.errors import EtcliError
 from etcli.common.files import remove_tree
 from etcli.common.workspace import Workspace
 from etcli.deploy.clean import clean as clean_deployment
 from etcli.device.base import Device
+from etcli.export.source import remove_quantised
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.tables.targets import load_targets
@@ -36,11 +39,16 @@ _BUILD = (
 
 @dataclass(frozen=True)
 class Cleaned:
-    """How many files went, and from where; `kept` are paths below that place which etcli did not make."""
+    """How many files went, and from where; `kept` are paths below that place which etcli did not make.
+
+    `quantised` is the checkpoint that `model.quantize` had made in the cache, and `quantised_files` how many files of it went.
+    """
 
     place: str
     files: int
     kept: tuple[str, ...] = ()
+    quantised: str | None = None
+    quantised_files: int = 0
 
 
 @dataclass
@@ -80,6 +88,18 @@ def clean_workspace(workspace: Workspace) -> Cleaned:
     for folder in (home, workspace.root):
         _remove_empty(folder)
     return Cleaned(str(home), sweep.files, tuple(path.relative_to(home).as_posix() for path in sweep.kept))
+
+
+def clean_quantised(loaded: LoadedRecipe, cleaned: Cleaned, console: Console) -> Cleaned:
+    """`cleaned`, with the checkpoint that `model.quantize` made for the recipe removed from the cache as well: no other recipe needs it for long."""
+    try:
+        found = remove_quantised(loaded, console)
+    except EtcliError as error:  # of a source that is gone or wrong there is nothing that could be told apart
+        console.detail(f"    what model.quantize made is not looked for: {error}")
+        return cleaned
+    if found is None or not found[1]:
+        return cleaned
+    return dataclasses.replace(cleaned, quantised=str(found[0]), quantised_files=found[1])
 
 
 def clean_device(loaded: LoadedRecipe, device: Device, console: Console) -> Cleaned:

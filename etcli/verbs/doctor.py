@@ -232,6 +232,9 @@ def _checkpoint(loaded: LoadedRecipe) -> Need:
     problems = header_problems(path, adapter_path(loaded))
     if problems:
         return Need(name, why, "missing", problems[0].message, str(path), problems[0].hint, problems[0])
+    if loaded.recipe.model.quantize is not None:
+        quantised = f"{source}, which export quantises ({loaded.recipe.model.quantize}, demonstration quality)"
+        return Need(name, why, "ok", quantised, str(path))
     return Need(name, why, "ok", source, str(path))
 
 

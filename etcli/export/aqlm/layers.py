@@ -96,6 +96,8 @@ class LayerQuantiser:
 
     def _station(self, index: int, station: Station, weight: torch.Tensor, wanted: Halt, got: Halt) -> Iterator[Made]:
         """Quantise the linears that lie in `weight`, which meet what they `got` where float32 weights meet what is `wanted`, and put them there."""
+        if station.residual:
+            wanted, got = _weighed(weight, wanted, got)
         moments = self._products(got.inputs, got.inputs)
         damping = self._settings.damping * moments.diagonal().mean()
         moments.diagonal().add_(damping)
@@ -135,6 +137,18 @@ class LayerQuantiser:
             lacking += self._products(wanted.residual - got.residual, got.inputs)
         root = torch.linalg.cholesky(moments)
         return torch.cholesky_solve(lacking.T, root).T.mul_(self._settings.correction)
+
+
+def _weighed(weight: torch.Tensor, wanted: Halt, got: Halt) -> tuple[Halt, Halt]:
+    """Both divided by the size of the residual stream after the station, token by token.
+
+    What follows normalises the stream, so an error counts by its share of it: a few first tokens, whose streams are a thousand times as
+    large, would else be all that is looked at.
+    """
+    sizes = (wanted.residual + wanted.inputs @ weight.T).square().mean(1, keepdim=True)
+    shares = sizes.clamp_min_(torch.finfo(sizes.dtype).tiny).rsqrt_()
+    shares /= shares.square().mean().sqrt()
+    return Halt(wanted.inputs * shares, wanted.residual * shares), Halt(got.inputs * shares, got.residual * shares)
 
 
 def _size(matrix: torch.Tensor, moments: torch.Tensor, damping: torch.Tensor) -> torch.Tensor:

@@ -108,7 +108,7 @@ def made_folder(original: Original, settings: Settings, console: Console) -> Pat
     try:
         if is_whole(folder):
             return folder
-        with exclusive(folder.with_name(f"{folder.name}.lock"), on_wait=wait):
+        with exclusive(_lock(folder), on_wait=wait):
             if not is_whole(folder):
                 remove_tree(folder)
                 _make(original, settings, folder, console)
@@ -127,14 +127,41 @@ def made_folder(original: Original, settings: Settings, console: Console) -> Pat
     return folder
 
 
+def remove_made(original: Original, settings: Settings, console: Console) -> tuple[Path, int]:
+    """Remove the folder of `original` and what an interrupted run left of it; where it is, and how many files went.
+
+    Raises:
+        CheckpointError: a tensor cannot be read.
+    """
+    folder = folder_of(original, settings, console)
+    places = [place for place in (folder, _unfinished(folder)) if place.is_dir()]
+    if not places:
+        return folder, 0
+    wait = functools.partial(console.note, "waiting for another process that quantises the same checkpoint")
+    with exclusive(_lock(folder), on_wait=wait):
+        files = sum(path.is_file() for place in places for path in place.rglob("*"))
+        for place in places:
+            remove_tree(place)
+    return folder, files
+
+
 def threads() -> int:
     """How many matrices' parts are worked on at once: as many as there are cores to compute on."""
     return min(len(os.sched_getaffinity(0)), psutil.cpu_count(logical=False) or 1)
 
 
+def _lock(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.lock")
+
+
+def _unfinished(folder: Path) -> Path:
+    """Where finished layers are kept until all are."""
+    return folder.with_name(f"{folder.name}.unfinished")
+
+
 def _make(original: Original, settings: Settings, folder: Path, console: Console) -> None:
     config = original.config
-    working = folder.with_name(f"{folder.name}.unfinished")
+    working = _unfinished(folder)
     working.mkdir(parents=True, exist_ok=True)
     _check_form(config, original)
     sequences = calibration_ids(original.tokenizer, config.context_length)

@@ -21,8 +21,8 @@ class Settings(Part):
         seed: of the first codebooks.
     """
 
-    correction: float = 0.5
-    damping: float = 0.01
+    correction: float = 0.6
+    damping: float = 0.05
     sample: int = 16384
     steps: int = 8
     beam: int = 4
