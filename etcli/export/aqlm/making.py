@@ -36,7 +36,13 @@ from etcli.output.console import Console
 from etcli.output.units import bytes_text, seconds_text
 from etcli.tokenizer.base import Tokenizer
 
-_CODE = ("export/aqlm/*.py", "export/aqlm/*.json")
+_CODE = tuple(
+    f"export/aqlm/{name}"
+    for name in (
+        *("calibration.json", "calibration.py", "codebooks.py", "feedback.py", "folder.py", "layers.py", "linear.py"),
+        *("parallel.py", "settings.py", "stations.py", "worker.py"),
+    )
+)
 """Whose bytes decide those of the folder, besides the weights."""
 
 _WEIGHTS = "model.safetensors"
