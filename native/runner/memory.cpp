@@ -9,18 +9,36 @@
 
 namespace etcli {
 
+// native/neuron/allocator.h, in programs that it is linked into; null in others.
+namespace neuron {
+[[gnu::weak]] void* allocate(size_t bytes);
+[[gnu::weak]] bool release(void* memory);
+}  // namespace neuron
+
 // `value` rounded up to a multiple of `alignment`, a power of two.
 static uintptr_t aligned(uintptr_t value, size_t alignment) { return (value + alignment - 1) & ~(uintptr_t{alignment} - 1); }
 
 Buffer::Buffer(size_t size) : bytes(size) {
   // calloc: large blocks come zeroed from the system, page by page as they are written to.
   if (size > SIZE_MAX - kExtra - kAlignment) throw std::bad_alloc();
+  if (size > 0 && neuron::allocate != nullptr) {
+    memory = {neuron::allocate(size + kExtra), Free(true)};
+    start = static_cast<unsigned char*>(memory.get());
+    if (start != nullptr && reinterpret_cast<uintptr_t>(start) % kAlignment == 0) return;
+  }
+  memory = {nullptr, Free(false)};
   memory.reset(std::calloc(size + kExtra + kAlignment, 1));
   if (memory == nullptr) throw std::bad_alloc();
   start = reinterpret_cast<unsigned char*>(aligned(reinterpret_cast<uintptr_t>(memory.get()), kAlignment));
 }
 
-void Buffer::Free::operator()(void* pointer) const { std::free(pointer); }
+void Buffer::Free::operator()(void* pointer) const {
+  if (is_shared) {
+    neuron::release(pointer);
+  } else {
+    std::free(pointer);
+  }
+}
 
 void* ScratchAllocator::allocate(size_t size, size_t alignment) {
   if (alignment == 0 || (alignment & (alignment - 1)) != 0) return nullptr;

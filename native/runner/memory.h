@@ -12,6 +12,9 @@ namespace etcli {
 
 // Zeroed memory, aligned for vector instructions, with room behind it: XNNPACK's kernels may read up to XNN_EXTRA_BYTES past the end of
 // an input (16 on CPUs, 128 on some accelerators). Large ones take no memory before they are written to. Throws std::bad_alloc.
+//
+// In a program with the delegate for MediaTek's NPU, on a device with its buffer allocator, it is memory that the NPU shares: tensors in it
+// are not copied on their way there.
 struct Buffer {
   static constexpr size_t kAlignment = 64;
   static constexpr size_t kExtra = 128;
@@ -23,7 +26,10 @@ struct Buffer {
   float* floats() const { return reinterpret_cast<float*>(start); }
 
   struct Free {
+    Free() : is_shared(false) {}
+    explicit Free(bool shared) : is_shared(shared) {}
     void operator()(void* pointer) const;
+    bool is_shared;  // with the NPU
   };
   std::unique_ptr<void, Free> memory;
   unsigned char* start = nullptr;  // in `memory`
