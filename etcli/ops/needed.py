@@ -38,11 +38,18 @@ def built_libraries(operators: Iterable[str], console: Console | None = None) ->
 def load_needed(operators: Iterable[str]) -> None:
     """Load the libraries that have any of `operators` into this process, for the runtime to find. What none has is not looked for.
 
+    A library that this process has loaded stays the one that it uses, should its sources change meanwhile.
+
     Raises:
         ToolError: as `ops.library.built_library` and `ops.loading.load_into_executorch`.
     """
-    for path in built_libraries(operators):
-        load_into_executorch(path)
+    for folder in needed_libraries(operators):
+        _load(folder)
+
+
+@functools.cache
+def _load(folder: str) -> None:
+    load_into_executorch(_BUILT[folder](None))
 
 
 @functools.cache
