@@ -275,7 +275,7 @@ def _described(constant: Constant, parts: _Parts) -> dict[str, Any]:
     stored: dict[str, Any] = {"key": constant.sha256, "size": constant.size} if constant.data is None else {}
     if constant.data is not None:
         stored = parts.add(constant.data)
-        if stored["sha256"] != constant.sha256:
+        if stored.pop("sha256") != constant.sha256:
             raise BlobError(f"the constant {constant.name} does not have the SHA-256 that it says")
     stored["dtype"] = constant.stored
     stored["scales"] = None if constant.scales is None else parts.add(constant.scales)

@@ -107,7 +107,7 @@ TEST_CASE("inputs and outputs in memory objects, whole or from an offset, the ca
   CHECK(a.set_input_from_memory(network.execution, 1, nullptr, memory(cache), 0, SIZE_MAX) == vendor::kBadData);
   CHECK(a.set_input_from_memory(network.execution, 1, nullptr, memory(cache), 0, 92) == vendor::kBadData);        // too little
   CHECK(a.set_output_from_memory(network.execution, 1, nullptr, memory(y), 6, 24) == vendor::kBadData);           // not aligned
-  CHECK(a.set_input_from_memory(network.execution, 2, nullptr, memory(shared), 0, weights.size() - 1) == vendor::kBadData);
+  CHECK(a.set_input_from_memory(network.execution, 2, nullptr, memory(shared), 0, weights.size() - 16) == vendor::kBadData);
 }
 
 TEST_CASE("memory that is freed while an execution has it is not read") {

@@ -158,7 +158,7 @@ TEST_CASE("a compilation's settings, and what may follow when") {
 }
 
 TEST_CASE("a model with another number of inputs or outputs than its network") {
-  for (const auto [inputs, outputs] : {std::pair{1u, 2u}, {3u, 2u}, {2u, 1u}, {2u, 3u}}) {
+  for (const auto& [inputs, outputs] : {std::pair{1u, 2u}, {3u, 2u}, {2u, 1u}, {2u, 3u}}) {
     Restored network(file_bytes("network_2.bin"));
     CHECK(network.restore(inputs, outputs) == vendor::kBadData);
   }
