@@ -37,8 +37,8 @@ def audit(
 ) -> Audit:
     """Read every file of `stage` and compare it with what `target` needs. Raises nothing for a bad file; see `Audit.problems`.
 
-    Each program must come with all operators of `libraries`, and with no operator twice, whoever registers it; and with one OpenMP runtime at
-    most, inside itself. `archives`, the static library of each of `libraries` by its name, tell which of them a program has an operator from.
+    Each program must come with all operators and delegates of `libraries`, and with no operator twice, whoever registers it; and with one
+    OpenMP runtime at most, inside itself. `archives`, the static library of each of `libraries` by its name, tell which of them a program has an operator from.
     """
     problems = Problems()
     facts: dict[str, ElfFacts] = {}
@@ -87,12 +87,28 @@ def audit(
         loaded = {name: by_file[name].operators for name in sorted(_loaded_by(program, facts))}
         for problem in operator_problems(program, loaded, libraries, archives or {}):
             problems.add(problem)
+        delegates = {backend for name in loaded for backend in by_file[name].backends}
+        for problem in _delegate_problems(program, delegates, libraries):
+            problems.add(problem)
         for problem in openmp_problems(program, {name: stage / name for name in loaded}):
             problems.add(problem)
     for problem in _openmp_libraries(facts):
         problems.add(problem)
     reasons = {name: "program" if name in programs else _needed_by(users.get(name, ())) for name in names}
     return Audit(facts, reasons, tuple(sorted(operators)), tuple(sorted(backends)), tuple(problems.found))
+
+
+def _delegate_problems(program: str, found: set[str], libraries: Sequence[OperatorLibrary]) -> list[Problem]:
+    return [
+        _problem(
+            "audit.not_registered",
+            f"{program} does not register {backend}, the delegate in {library.root}",
+            "Its object has to be in the program: the library is to be linked whole. Build from nothing: add --clean.",
+        )
+        for library in libraries
+        for backend in library.backends
+        if backend not in found
+    ]
 
 
 def _file_problems(name: str, elf: ElfFacts, target: Target, *, program: bool) -> list[Problem]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from etcli.recipe.custom_ops import own_operators, shipped_operators
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.schema import Recipe
+from etcli.tables.delegates import NEURON, read_delegate
 from etcli.tables.operators import ATTENTION, OperatorLibrary, read_operators
 
 
@@ -39,8 +40,12 @@ _ALWAYS = (
 _FOR_BACKEND: dict[str, tuple[Component, ...]] = {
     "portable": (),
     "xnnpack": (Component("backend_xnnpack", backends=("XnnpackBackend",)),),
+    # Its delegate is compiled with the runner.
+    "neuron": (),
 }
 
+_DELEGATES_FOR_BACKEND: dict[str, tuple[str, ...]] = {"neuron": (NEURON,)}
+"""Folders under `native/` of delegates that our runner is linked with; the mtk runner brings its own."""
 
 _OPERATORS_FOR_RUNNER: dict[str, tuple[str, ...]] = {"etcli": (ATTENTION,), "mtk": ()}
 """Folders under `native/`, beside those that the recipe's precision needs. Our runner always has the operators of `cache: ring`: small, and
@@ -48,7 +53,8 @@ one build then runs bundles of either cache."""
 
 
 def operator_libraries(loaded: LoadedRecipe, native: Path) -> tuple[OperatorLibrary, ...]:
-    """The operators that a runner for this recipe is linked with, whole: the runner's and the recipe's under `native`, then the user's own.
+    """What a runner for this recipe is linked with, whole: the runner's and the recipe's operators and the delegate under `native`, then the
+    user's own operators.
 
     Raises:
         RecipeError: one of the user's own cannot be used, see `recipe/custom_ops.py`.
@@ -57,7 +63,12 @@ def operator_libraries(loaded: LoadedRecipe, native: Path) -> tuple[OperatorLibr
     recipe = loaded.recipe
     own = own_operators(loaded)
     shipped = dict.fromkeys((*_OPERATORS_FOR_RUNNER[recipe.run.runner], *shipped_operators(recipe)))
-    return (*(read_operators(native / name) for name in shipped), *own)
+    delegates = _DELEGATES_FOR_BACKEND.get(recipe.export.backend, ()) if recipe.run.runner == "etcli" else ()
+    return (
+        *(read_operators(native / name) for name in shipped),
+        *(read_delegate(native / name) for name in delegates),
+        *own,
+    )
 
 
 def components(recipe: Recipe, libraries: Sequence[OperatorLibrary] = ()) -> tuple[Component, ...]:

@@ -26,13 +26,14 @@ _MAX_FILES = 5000
 
 @dataclass(frozen=True)
 class OperatorLibrary:
-    """Sources that register operators with ExecuTorch.
+    """Sources that register operators with ExecuTorch; or delegates, see `tables/delegates.py`.
 
     `root` is their folder, `schemas` the operators' schemas without namespace, `sources` what is compiled for every processor,
     `architectures` what is added for one (the first part of a compiler's triple), with flags for that file alone; `flags` and `definitions`
     are for all of them; `components` are the parts of ExecuTorch's package that it is linked with, `hashes` the SHA-256 of every file by
     path relative to `root`. `torch` are the sources of a PyTorch binding, which the library for ExecuTorch is compiled without; `openmp` is
-    whether the sources can use OpenMP. `own` is whether the folder is the user's own, not one of etcli's.
+    whether the sources can use OpenMP. `own` is whether the folder is the user's own, not one of etcli's. `backends` are the ids of its
+    delegates, `system_libraries` what `-l` takes of the target's own libraries.
     """
 
     name: str
@@ -48,6 +49,8 @@ class OperatorLibrary:
     openmp: bool = False
     flags: tuple[str, ...] = ()
     own: bool = False
+    backends: tuple[str, ...] = ()
+    system_libraries: tuple[str, ...] = ()
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -85,7 +88,7 @@ def read_operators(root: Path, *, own: bool = False, error: type[EtcliError] = B
         architectures=read.architectures,
         definitions=read.definitions,
         components=tuple(dict.fromkeys(("runtime", *read.components))),
-        hashes=_hashes(root, (*listed_sources(read), DESCRIPTION), error),
+        hashes=source_hashes(root, (*listed_sources(read), DESCRIPTION), error),
         torch=read.torch,
         openmp=read.openmp,
         flags=read.flags,
@@ -93,8 +96,14 @@ def read_operators(root: Path, *, own: bool = False, error: type[EtcliError] = B
     )
 
 
-def _hashes(root: Path, listed: Sequence[str], error: type[EtcliError]) -> dict[str, str]:
-    """What is listed, and every file that it may include from the folder. Tests and hidden folders (a workspace, a repository) are none of it."""
+def source_hashes(root: Path, listed: Sequence[str], error: type[EtcliError]) -> dict[str, str]:
+    """SHA-256, by path relative to `root`, of what is listed and of every file that it may include from the folder.
+
+    Tests and hidden folders (a workspace, a repository) are none of it.
+
+    Raises:
+        EtcliError: of class `error`, code `operators.invalid`: there are far too many.
+    """
     files = [root / name for name in listed]
     for file in root.rglob("*"):
         parts = file.relative_to(root).parts

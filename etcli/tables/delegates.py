@@ -1,0 +1,72 @@
+"""Delegates of our own: what to compile and what it registers, from the `component.yaml` beside the sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pydantic
+import yaml
+
+from etcli.common.errors import BuildError
+from etcli.tables.op_yaml import Component, Definition, Name, Source
+from etcli.tables.operators import OperatorLibrary, source_hashes
+
+NEURON = "neuron"
+"""Folder under `native/` of the delegate for MediaTek's NPU."""
+
+DESCRIPTION = "component.yaml"
+
+_List = pydantic.Field(strict=False)
+_Backend = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]*Backend$")]
+
+
+class _Description(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: Name
+    backends: tuple[_Backend, ...] = pydantic.Field(min_length=1, strict=False)
+    sources: tuple[Source, ...] = pydantic.Field(min_length=1, strict=False)
+    definitions: Annotated[tuple[Definition, ...], _List] = ()
+    components: Annotated[tuple[Component, ...], _List] = ("runtime",)
+    system_libraries: Annotated[tuple[Literal["dl", "log", "android"], ...], _List] = ()
+
+
+def read_delegate(root: Path) -> OperatorLibrary:
+    """The delegate in the folder `root`: a library without operators, with `backends`.
+
+    Raises:
+        BuildError: code `build.sources`: its description is missing or wrong, or names a file that is not there.
+    """
+    path = root / DESCRIPTION
+    try:
+        read = _Description.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise _bad(path, error.strerror or str(error)) from None
+    except (yaml.YAMLError, UnicodeDecodeError, pydantic.ValidationError) as error:
+        raise _bad(path, " ".join(str(error).split())) from None
+    absent = [name for name in read.sources if not (root / name).is_file()]
+    if absent:
+        raise _bad(path, f"it lists files that are not there: {', '.join(absent)}")
+    return OperatorLibrary(
+        name=read.name,
+        root=root,
+        namespace="",
+        schemas=(),
+        sources=read.sources,
+        architectures={},
+        definitions=read.definitions,
+        components=tuple(dict.fromkeys(("runtime", *read.components))),
+        hashes=source_hashes(root, (*read.sources, DESCRIPTION), BuildError),
+        backends=read.backends,
+        system_libraries=read.system_libraries,
+    )
+
+
+def _bad(path: Path, why: str) -> BuildError:
+    return BuildError(
+        f"the delegate's sources cannot be used: {why}",
+        code="build.sources",
+        hint="Reinstall etcli, or undo the change.",
+        file=path,
+    )
