@@ -1,0 +1,1 @@
+"""SIMULATED: see `mtk_converter`."""
