@@ -1,15 +1,20 @@
-// A NeuroPilot adapter for tests (fake.h). FAKE_NAME is the library that it is built as; with FAKE_LACKS it lacks three functions.
-#include <algorithm>
+// A NeuroPilot adapter for tests (fake.h). FAKE_NAME is the library that it is built as; with FAKE_LACKS it lacks three functions. In programs
+// that cannot reach it, the environment's FAKE_FAIL names the function that fails.
+#include <cstdlib>
 #include <sstream>
 
 #include "fake.h"
 
-static Fake fake;
-
-extern "C" Fake* fake_adapter() {
-  if (fake.library.empty()) fake.library = FAKE_NAME;
-  return &fake;
+static Fake started() {
+  Fake fake;
+  fake.library = FAKE_NAME;
+  if (const char* function = std::getenv("FAKE_FAIL")) fake.fails(function);
+  return fake;
 }
+
+static Fake fake = started();
+
+extern "C" Fake* fake_adapter() { return &fake; }
 
 struct NeuronModel {
   std::string network;
