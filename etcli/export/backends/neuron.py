@@ -1,0 +1,97 @@
+"""Backend `neuron`: MediaTek's NPU, through the partitioner and preprocess of the executorch wheel, which call the vendor's converter and
+compiler. Where those come from (an SDK, or `simulated_sdk()`) is settled before anything here is called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from executorch.exir import ExecutorchProgramManager
+    from executorch.exir.backend.compile_spec_schema import CompileSpec
+    from torch.export import ExportedProgram
+
+DELEGATE = "NeuropilotBackend"
+"""The delegate's id in a `.pte`."""
+
+DEFAULT_SPECS: Mapping[str, str] = {"gno": "LTS", "gno-exp": "", "gno-non-4d-tiling": "", "ImportForever": "1"}
+"""What ExecuTorch's own export of language models asks for (`examples/mediatek/model_export_scripts/llama.py`)."""
+
+RUNTIME_SPECS = frozenset({"ImportForever", "HighAddr"})
+"""Those that only the delegate reads: a single byte, 1 or 0."""
+
+OWN_SPECS = frozenset({"platform-config", "ExtractSharedBlobKey"})
+"""Those that follow from the rest of the recipe."""
+
+
+def compile_specs(
+    platform: str, *, shared_key: str | None = None, additions: Mapping[str, str] | None = None
+) -> list[CompileSpec]:
+    """The compile specs of a chunk, in the order of the compiler's options.
+
+    Args:
+        platform: the SoC's id, as `mt6991`.
+        shared_key: the name in the program under which all methods find their weights; None keeps each method's in itself.
+        additions: more of them, or other values for `DEFAULT_SPECS`; an empty value is an option without one.
+
+    Raises:
+        ValueError: an addition that is not for the user to say, or no `1` or `0` for one of `RUNTIME_SPECS`.
+    """
+    from executorch.exir.backend.compile_spec_schema import CompileSpec
+
+    additions = additions or {}
+    for key in additions:
+        if key in OWN_SPECS:
+            raise ValueError(f"compile spec {key} follows from the recipe and cannot be given")
+    texts = {**DEFAULT_SPECS, **additions}
+    specs = [
+        CompileSpec(key, _runtime_byte(key, text) if key in RUNTIME_SPECS else text.encode())
+        for key, text in texts.items()
+    ]
+    specs.append(CompileSpec("platform-config", platform.encode()))
+    if shared_key is not None:
+        specs.append(CompileSpec("ExtractSharedBlobKey", shared_key.encode()))
+    return specs
+
+
+def lower_neuron(programs: Mapping[str, ExportedProgram], specs: list[CompileSpec]) -> ExecutorchProgramManager:
+    """All methods of a chunk as one program, compiled for the NPU, graph inputs and outputs left to the caller's memory.
+
+    Args:
+        programs: quantised, by method name.
+        specs: as `compile_specs` makes them, the same for every method.
+
+    All methods go through one call, since only so ExecuTorch hands their networks to the compiler together, which shares the weights.
+    """
+    from executorch.backends.mediatek.partitioner import NeuropilotPartitioner
+    from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
+    from executorch.exir.passes import MemoryPlanningPass
+
+    ordered: dict[str, Any] = {name: programs[name] for name in sorted(programs)}
+    with _runtime_specs_kept_from_the_compiler():
+        edge = to_edge(ordered, compile_config=EdgeCompileConfig(_check_ir_validity=False)).to_backend(
+            {name: NeuropilotPartitioner(specs) for name in ordered}
+        )
+    plan = MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False)
+    return edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=plan, extract_delegate_segments=True))
+
+
+@contextlib.contextmanager
+def _runtime_specs_kept_from_the_compiler() -> Iterator[None]:
+    """ExecuTorch 1.5.1 hands every spec to the compiler but ImportForever; HighAddr would arrive there as an option."""
+    from executorch.backends.mediatek import preprocess
+
+    before = preprocess.SKIP_COMPILE_SPEC_KEYS
+    preprocess.SKIP_COMPILE_SPEC_KEYS = before | RUNTIME_SPECS
+    try:
+        yield
+    finally:
+        preprocess.SKIP_COMPILE_SPEC_KEYS = before
+
+
+def _runtime_byte(key: str, text: str) -> bytes:
+    if text not in ("0", "1"):
+        raise ValueError(f"compile spec {key} is 1 or 0, not {text!r}")
+    return bytes([int(text)])
