@@ -18,22 +18,6 @@ KEY = "build.custom_ops"
 _FOR_PRECISION: Mapping[str, tuple[str, ...]] = {"aqlm": (AQLM,)}
 """Folders under `native/` that chunks of a precision need, named in the recipe or not."""
 
-_TAKEN = {
-    "etcli": "etcli's own operators",
-    "aqlm": "etcli's AQLM operators",
-    "aten": "PyTorch's operators",
-    "prim": "PyTorch's operators",
-    "prims": "PyTorch's operators",
-    "executorch_prim": "ExecuTorch's operators",
-    "dim_order_ops": "ExecuTorch's operators",
-    "et_copy": "ExecuTorch's operators",
-    "quantized_decomposed": "PyTorch's quantised operators",
-    "torchao": "torchao's operators",
-}
-"""Namespaces that nobody else registers operators in, and whose they are."""
-
-_OUR_PREFIX = "etcli_"
-
 
 def shipped_operators(recipe: Recipe) -> tuple[str, ...]:
     """The folders under `native/` that this recipe's precision and `build.custom_ops` name, each once."""
@@ -91,36 +75,12 @@ def _read(loaded: LoadedRecipe, key: str, text: str) -> OperatorLibrary:
             else f"Write {root / DESCRIPTION}: name, namespace, operators, sources (docs/custom-operators.md has an example)."
         )
         raise RecipeError.many([_problem(loaded, key, f"the folder {root} has no {DESCRIPTION}", hint)])
-    try:
-        return read_operators(root, own=True, error=RecipeError)
-    except OSError as error:
-        message = f"{error.filename or root} cannot be read: {error.strerror or error}"
-        raise RecipeError.many([_problem(loaded, key, message, "Check its permissions.")]) from None
+    return read_operators(root, own=True, error=RecipeError)
 
 
 def _clashes(loaded: LoadedRecipe, key: str, library: OperatorLibrary, before: list[OperatorLibrary]) -> list[Problem]:
     found = []
     where = library.root / DESCRIPTION
-    if library.namespace in _TAKEN:
-        found.append(
-            RecipeError.problem(
-                f"the namespace {library.namespace} is that of {_TAKEN[library.namespace]}",
-                code="operators.namespace",
-                hint="Give your operators a namespace of their own.",
-                file=where,
-                line=key_line(where, "namespace"),
-            )
-        )
-    if library.name.startswith(_OUR_PREFIX):
-        found.append(
-            RecipeError.problem(
-                f"the name {library.name} is of etcli's own: those start with {_OUR_PREFIX}",
-                code="operators.name",
-                hint="Give the library another name.",
-                file=where,
-                line=key_line(where, "name"),
-            )
-        )
     for other in before:
         if other.root.resolve() == library.root.resolve():
             found.append(_problem(loaded, key, f"{library.root} stands in the list twice", "Remove one of them."))
@@ -146,17 +106,6 @@ def _clashes(loaded: LoadedRecipe, key: str, library: OperatorLibrary, before: l
                     line=key_line(where, "operators"),
                 )
             )
-    twice = sorted({name for name in library.operators if library.operators.count(name) > 1})
-    if twice:
-        found.append(
-            RecipeError.problem(
-                f"{', '.join(twice)} stands in the list of operators twice",
-                code="operators.twice",
-                hint="Remove one of them.",
-                file=where,
-                line=key_line(where, "operators"),
-            )
-        )
     return found
 
 

@@ -11,12 +11,14 @@ import pydantic
 import yaml
 
 from etcli.common.errors import EtcliError, Problem
+from etcli.tables.taken_names import taken_names
 
 DESCRIPTION = "op.yaml"
 
 _MAX_BYTES = 64 * 1024
 _MAX_NODES = 5000
 _MAX_PROBLEMS = 20
+_FAMILIES = ("x86_64", "aarch64")  # as compilers' triples begin
 _SUFFIXES = (".cpp", ".cc", ".cxx")
 _WORD = r"[A-Za-z_][A-Za-z0-9_]*"
 _SOURCE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*")
@@ -24,7 +26,11 @@ _SCHEMA = re.compile(rf"{_WORD}(\.{_WORD})?\([^\n]*\) -> [^\n]+")
 _DEFINITION = re.compile(rf"{_WORD}(=[A-Za-z0-9_.+-]*)?")
 _FLAG = re.compile(r"-(O[0-3sz]|Ofast|std=(c|gnu)\+\+[0-9a-z]+|[DfmW][A-Za-z0-9_][A-Za-z0-9_.=+-]*)")
 # Words of CMake's and Ninja's own, which no target can be called.
-_TARGETS = ("all", "clean", "edit_cache", "help", "install", "package", "rebuild_cache", "test")
+_TARGETS = re.compile(
+    "all|clean|codegen|edit_cache|help|install|package|package_source|preinstall|rebuild_cache|test|"
+    "ALL_BUILD|INSTALL|PACKAGE|RUN_TESTS|ZERO_CHECK"
+)
+_MAX_WORD = 100  # a file is called after it
 
 _TYPES = {
     "string_type": "text",
@@ -39,8 +45,16 @@ _TYPES = {
 def _word(text: str) -> str:
     if not re.fullmatch(_WORD, text):
         raise ValueError(f"{text!r} is not a name: letters, digits and '_', no digit first")
-    if text in _TARGETS:
+    if len(text) > _MAX_WORD:
+        raise ValueError(f"{text[:20]}... has more than {_MAX_WORD} characters")
+    if _TARGETS.fullmatch(text):
         raise ValueError(f"{text!r} is a word of CMake's own")
+    return text
+
+
+def _family(text: str) -> str:
+    if text not in _FAMILIES:
+        raise ValueError(f"{text!r} is not one of {' and '.join(_FAMILIES)}")
     return text
 
 
@@ -62,9 +76,7 @@ def _flag(text: str) -> str:
         )
     if text.startswith("-fopenmp"):
         raise ValueError(f"{text} is not a flag of one source: write openmp: true, and build.openmp in the recipe")
-    if text.startswith(
-        ("-fplugin", "-fsanitize", "-fprofile", "-fpic", "-fPIC", "-fpie", "-fPIE", "-fno-pi", "-fno-PI", "-flto")
-    ):
+    if re.match(r"-f(plugin|pass-plugin|sanitize|profile|lto|(no-)?(pi[ce]|PI[CE]))", text):
         raise ValueError(f"{text} is a matter of the whole build, not of one library")
     if not _FLAG.fullmatch(text):
         raise ValueError(f"{text!r} is not a flag that a library may set: -O.., -f.., -D.., -W.., -std=.., -m..")
@@ -99,6 +111,7 @@ Flag = Annotated[str, pydantic.AfterValidator(_flag)]
 CommonFlag = Annotated[str, pydantic.AfterValidator(_common_flag)]
 Schema = Annotated[str, pydantic.AfterValidator(_schema)]
 Definition = Annotated[str, pydantic.AfterValidator(_definition)]
+Family = Annotated[str, pydantic.AfterValidator(_family)]
 Component = Literal["runtime", "threadpool", "kernels_optimized", "kernels_quantized"]
 
 
@@ -112,7 +125,7 @@ class Description(pydantic.BaseModel):
     operators: tuple[Schema, ...] = pydantic.Field(min_length=1, strict=False)
     sources: tuple[Source, ...] = pydantic.Field(min_length=1, strict=False)
     flags: tuple[CommonFlag, ...] = pydantic.Field(default=(), strict=False)
-    architectures: dict[Name, dict[Source, Annotated[tuple[Flag, ...], pydantic.Field(strict=False)]]] = {}
+    architectures: dict[Family, dict[Source, Annotated[tuple[Flag, ...], pydantic.Field(strict=False)]]] = {}
     definitions: tuple[Definition, ...] = pydantic.Field(default=(), strict=False)
     components: tuple[Component, ...] = pydantic.Field(default=("runtime",), strict=False)
     torch: tuple[Source, ...] = pydantic.Field(default=(), strict=False)
@@ -151,7 +164,8 @@ class _Places:
             return [self.value(item, (*words, index), loader) for index, item in enumerate(node.value)]
         try:
             return loader.construct_object(node)
-        except (ValueError, TypeError, AttributeError, KeyError):  # an explicit tag over another kind of text
+        except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError):
+            # an explicit tag over another kind of text
             raise yaml.MarkedYAMLError(problem="this value cannot be read", problem_mark=mark) from None
 
     def find(self, words: tuple[Any, ...]) -> tuple[int, int] | tuple[None, None]:
@@ -163,23 +177,31 @@ class _Places:
         return self.places.get((), (None, None))
 
 
-def read_description(root: Path, *, error: type[EtcliError], hint: str, head: str = "") -> Description:
+def read_description(
+    root: Path, *, error: type[EtcliError], hint: str, head: str = "", own: bool = False
+) -> Description:
     """The description in the folder `root`, which is data: nothing in it is run, and its sources stand inside the folder.
 
-    `head` begins each message, `hint` is what to do about a fault that has no better advice.
+    `head` begins each message, `hint` is what to do about a fault that has no better advice; `own` is whether the folder is the user's.
 
     Raises:
-        EtcliError: of class `error`, code `operators.invalid`: every fault of it, with line and column.
+        EtcliError: of class `error`: every fault of it, with line and column: code `operators.invalid`; or, in a folder of the user's,
+            `operators.name`, `operators.namespace`, `operators.twice`: a name that is taken.
     """
     path = root / DESCRIPTION
     found: list[Problem] = []
 
-    def add(message: str, place: tuple[int | None, int | None] = (None, None), advice: str | None = None) -> None:
+    def add(
+        message: str,
+        place: tuple[int | None, int | None] = (None, None),
+        advice: str | None = None,
+        code: str = "operators.invalid",
+    ) -> None:
         line, column = place
         found.append(
             error.problem(
                 head + message,
-                code="operators.invalid",
+                code=code,
                 hint=advice or hint,
                 file=path,
                 line=line,
@@ -204,6 +226,8 @@ def read_description(root: Path, *, error: type[EtcliError], hint: str, head: st
             why = _absence(root, name)
             if why is not None:
                 add(f"{'.'.join(map(str, words))}: {why}", places.find(words))
+        for taken in taken_names(read) if own else ():
+            add(taken.message, places.find(taken.words), taken.hint, taken.code)
     if found:
         found.sort(key=lambda problem: (problem.line is None, problem.line or 0, problem.column or 0))
         raise error.many(found[:_MAX_PROBLEMS])
@@ -293,6 +317,8 @@ def _listed(read: Description) -> list[tuple[tuple[str | int, ...], str]]:
 def _absence(root: Path, name: str) -> str | None:
     """Why the source cannot be taken, or None."""
     path = root / name
+    if path.exists() and not path.is_file():
+        return f"{name} is no file"
     if not path.is_file():
         names = (
             [file.name for file in path.parent.glob("*") if file.suffix in _SUFFIXES] if path.parent.is_dir() else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ OFFERED = (AQLM,)
 """Folders under `native/` that `build.custom_ops` names."""
 
 _TESTS = "tests"
-_COMPILED = (".cpp", ".h", ".cc", ".hpp", ".inc", ".inl", ".cxx", ".hh", ".hxx", ".ipp", ".def")
+_COMPILED = re.compile(r"\.(c|cc|cpp|cxx|def|h|hh|hpp|hxx|h\+\+|i|impl|inc|inl|ipp|tcc|tpp|txx)")
 _MAX_FILES = 5000
 
 
@@ -72,10 +73,13 @@ def read_operators(root: Path, *, own: bool = False, error: type[EtcliError] = B
 
     Raises:
         EtcliError: of class `error`, code `operators.invalid`: its description is missing or wrong, or names a file that is not there; every
-            fault with its line.
+            fault with its line; `operators.name`, `operators.namespace`, `operators.twice`: the user's has a name that is taken;
+            `operators.unreadable`: a source cannot be read.
     """
     if own:
-        read = read_description(root, error=error, hint="docs/custom-operators.md lists the keys and what they take.")
+        read = read_description(
+            root, error=error, hint="docs/custom-operators.md lists the keys and what they take.", own=True
+        )
     else:
         head, hint = "the operator library cannot be used: ", "Reinstall etcli, or undo the change."
         read = read_description(root, error=error, hint=hint, head=head)
@@ -102,12 +106,12 @@ def source_hashes(root: Path, listed: Sequence[str], error: type[EtcliError]) ->
     Tests and hidden folders (a workspace, a repository) are none of it.
 
     Raises:
-        EtcliError: of class `error`, code `operators.invalid`: there are far too many.
+        EtcliError: of class `error`, code `operators.invalid`: there are far too many; `operators.unreadable`: one cannot be read.
     """
     files = [root / name for name in listed]
     for file in root.rglob("*"):
         parts = file.relative_to(root).parts
-        if file.suffix in _COMPILED and parts[0] != _TESTS and not any(part.startswith(".") for part in parts):
+        if _COMPILED.fullmatch(file.suffix) and parts[0] != _TESTS and not any(part.startswith(".") for part in parts):
             files.append(file)
         if len(files) > _MAX_FILES:
             raise error(
@@ -116,4 +120,12 @@ def source_hashes(root: Path, listed: Sequence[str], error: type[EtcliError]) ->
                 hint=f"Put {DESCRIPTION} and its sources into a folder of their own.",
                 file=root / DESCRIPTION,
             )
-    return {file.relative_to(root).as_posix(): file_sha256(file) for file in sorted(set(files)) if file.is_file()}
+    try:
+        return {file.relative_to(root).as_posix(): file_sha256(file) for file in sorted(set(files)) if file.is_file()}
+    except OSError as problem:
+        raise error(
+            f"{problem.filename or root} cannot be read: {problem.strerror or problem}",
+            code="operators.unreadable",
+            hint="Check its permissions.",
+            file=root / DESCRIPTION,
+        ) from None

@@ -119,7 +119,7 @@ def test_every_fault_of_every_description_at_once(write, tmp_path: Path) -> None
 def test_what_is_taken(write, tmp_path: Path) -> None:
     for index, namespace in enumerate(("etcli", "aqlm", "aten")):
         folder = write_operators(tmp_path / str(index), namespace=namespace, name="etcli_more")
-        [space, name] = told(recipe(write, f"./{index}"))
+        [name, space] = told(recipe(write, f"./{index}"))
         assert space[:2] == ("operators.namespace", 2)
         assert namespace in space[2]
         assert name[:2] == ("operators.name", 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from operator_folders import write_operators
@@ -131,6 +132,11 @@ def test_every_key_of_a_users_library(tmp_path: Path) -> None:
         ("[twice.cpp]", "[twice.cpp]\nflags: ['-Wl,-rpath,x']", 5, 9, "not a flag that a library may set"),
         ("[twice.cpp]", '[twice.cpp]\nflags: ["-DX $(touch y)"]', 5, 9, "not a flag that a library may set"),
         ("[twice.cpp]", "[twice.cpp]\nflags: [-include]", 5, 9, "not a flag that a library may set"),
+        ("[twice.cpp]", "[twice.cpp]\nflags: [-fpass-plugin=x.so]", 5, 9, "the whole build"),
+        ("[twice.cpp]", "[twice.cpp]\narchitectures: {arm64: {twice.cpp: []}}", 5, 17, "'arm64' is not one of x86_64"),
+        ("[twice.cpp]", "[folder.cpp]", 4, 11, "folder.cpp is no file"),
+        ("name: shout_ops", "name: preinstall", 1, 1, "a word of CMake's own"),
+        ("name: shout_ops", "name: " + "n" * 300, 1, 1, "more than 100 characters"),
         ("[twice.cpp]", "[twice.cpp]\nopenmp: 1", 5, 1, "openmp must be true or false"),
         ("[twice.cpp]", "[twice.cpp]\nopenpm: true", 5, 1, "unknown key 'openpm'"),
         ("[twice.cpp]", "[twice.cpp]\nname: again", 5, 1, "the key 'name' is written twice"),
@@ -146,6 +152,7 @@ def test_a_users_fault_is_told_at_its_place(
     tmp_path: Path, old: str, new: str, line: int | None, column: int | None, told: str
 ) -> None:
     text = (write_operators(tmp_path) / "op.yaml").read_text()
+    (tmp_path / "folder.cpp").mkdir()
     assert old in text
     [problem] = own_problems(tmp_path, text.replace(old, new, 1))
     assert told in problem.message
@@ -176,6 +183,10 @@ def test_several_faults_are_told_in_their_order(tmp_path: Path) -> None:
         "name: a\n---\nname: b\n",
         "? [a]\n: b\n",
         "name: !!int x\n",
+        'name: !!int ""\n',
+        'name: !!float ""\n',
+        "name: 0001-01-01T00:00:00+23:00\n",
+        "a: &a [*a]\n",
     ],
 )
 def test_no_text_is_too_odd(tmp_path: Path, text: str) -> None:
@@ -188,6 +199,50 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "op.yaml").write_bytes(b"\xff\xfe\xfa")
     with pytest.raises(RecipeError, match="UTF-8"):
         read_operators(tmp_path, own=True, error=RecipeError)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "line", "column"),
+    [
+        ({"name": "etcli_more"}, "operators.name", 1, 1),
+        ({"name": "executorch"}, "operators.name", 1, 1),
+        ({"name": "executorch_kernels_optimized"}, "operators.name", 1, 1),
+        ({"name": "pthread"}, "operators.name", 1, 1),
+        ({"namespace": "aqlm"}, "operators.namespace", 2, 1),
+        ({"operators": ("twice.out", "thrice.out", "twice.out")}, "operators.twice", 3, 126),
+    ],
+)
+def test_a_users_library_takes_nobodys_name(
+    tmp_path: Path, fields: dict[str, Any], code: str, line: int, column: int
+) -> None:
+    write_operators(tmp_path, **fields)
+    with pytest.raises(RecipeError) as caught:
+        read_operators(tmp_path, own=True, error=RecipeError)
+    [problem] = caught.value.problems
+    assert (problem.code, problem.file, problem.line, problem.column) == (code, tmp_path / "op.yaml", line, column)
+    assert problem.hint
+
+
+def test_names_that_only_begin_like_others(tmp_path: Path) -> None:
+    write_operators(tmp_path, name="dlx", namespace="atenx", operators=("twice.out", "twice.Scalar_out"))
+    assert read_operators(tmp_path, own=True, error=RecipeError).name == "dlx"
+
+
+def test_a_header_that_cannot_be_read(tmp_path: Path) -> None:
+    write_operators(tmp_path)
+    (tmp_path / "shout.h").symlink_to("/proc/self/mem")  # for nobody, root neither
+    with pytest.raises(RecipeError, match=r"cannot be read: ") as caught:
+        read_operators(tmp_path, own=True, error=RecipeError)
+    assert caught.value.problems[0].code == "operators.unreadable"
+
+
+@pytest.mark.parametrize("name", ["a.tpp", "b.txx", "deep/c.tcc", "d.h++", "e.c"])
+def test_whatever_sources_include_counts(tmp_path: Path, name: str) -> None:
+    write_operators(tmp_path)
+    before = read_operators(tmp_path, own=True, error=RecipeError).sha256
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("1")
+    assert read_operators(tmp_path, own=True, error=RecipeError).sha256 != before
 
 
 def test_a_link_that_leads_out(tmp_path: Path) -> None:
