@@ -2,7 +2,8 @@
 
 ExecuTorch 1.5.1 deep-copies each partition's weights and keeps their bytes once more for every method: five times a chunk's weights in
 all for two methods. Frozen parameters are never written to while lowering, so here a copy of one is itself; and blobs for the file's
-named data go to disk as they come, once each, which ExecuTorch's store allows (`FileBackedData`). What the worker then holds is the
+named data go to disk as they come, once each, which ExecuTorch's store allows (`FileBackedData`), and so do constants outside
+delegates, such as AQLM's codes, of which the emitter would keep a copy until the file is written. What the worker then holds is the
 eager chunk alone.
 
 PyTorch 2.13 keeps for each node where it came from, and copies that history, longer with every pass, each time a pass touches the node.
@@ -48,8 +49,8 @@ SMALL = 1 << 16
 
 @contextlib.contextmanager
 def lean_lowering(folder: Path) -> Iterator[None]:
-    """Within the block, copies of frozen parameters and of node histories are the original, named data is kept in files below `folder`, and
-    XNNPACK's compiler leaves out idle passes.
+    """Within the block, copies of frozen parameters and of node histories are the original, named data and constants are kept in files below
+    `folder`, and XNNPACK's compiler leaves out idle passes.
 
     The program must be written to its file before `folder` is removed.
     """
@@ -60,25 +61,33 @@ def lean_lowering(folder: Path) -> Iterator[None]:
     from executorch.backends.xnnpack._passes import XNNPACKPassManager
     from executorch.exir._serialize._cord import FileBackedData
     from executorch.exir._serialize._named_data_store import NamedDataStore
+    from executorch.exir.emit._emitter import _Emitter
     from torch.fx.traceback import NodeSource
 
     copy_parameter: Any = torch.nn.Parameter.__deepcopy__
     add: Any = NamedDataStore.add_named_data
+    save: Any = _Emitter._save_new_const_tensor
     transform: Any = XNNPACKPassManager.transform
     kept: dict[bytes, Any] = {}
 
     def share(self: torch.nn.Parameter, memo: dict[int, Any]) -> Any:
         return copy_parameter(self, memo) if self.requires_grad else self
 
+    def on_disk(data: Any) -> Any:
+        if not isinstance(data, bytes) or len(data) < SMALL:
+            return data
+        digest = hashlib.sha256(data).digest()
+        if digest not in kept:
+            path = folder / digest.hex()
+            path.write_bytes(data)
+            kept[digest] = FileBackedData(str(path), sha256=digest)
+        return kept[digest]
+
     def add_from_disk(self: Any, key: str, data: Any, *rest: Any, **named: Any) -> None:
-        if isinstance(data, bytes) and len(data) >= SMALL:
-            digest = hashlib.sha256(data).digest()
-            if digest not in kept:
-                path = folder / digest.hex()
-                path.write_bytes(data)
-                kept[digest] = FileBackedData(str(path), sha256=digest)
-            data = kept[digest]
-        add(self, key, data, *rest, **named)
+        add(self, key, on_disk(data), *rest, **named)
+
+    def save_from_disk(self: Any, spec: Any, data: bytes, *rest: Any) -> Any:
+        return save(self, spec, on_disk(data), *rest)
 
     def transform_where_needed(self: Any) -> Any:
         self.passes = _needed_passes(self.passes, self.exported_program.graph)
@@ -88,6 +97,7 @@ def lean_lowering(folder: Path) -> Iterator[None]:
         _replaced(torch.nn.Parameter, "__deepcopy__", share),
         _replaced(NodeSource, "__deepcopy__", lambda self, _: self),
         _replaced(NamedDataStore, "add_named_data", add_from_disk),
+        _replaced(_Emitter, "_save_new_const_tensor", save_from_disk),
         _replaced(XNNPACKPassManager, "transform", transform_where_needed),
         _resting_collector(),
     ):

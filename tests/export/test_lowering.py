@@ -16,6 +16,8 @@ from small_export import Exported
 from etcli.common.errors import CheckpointError, EtcliError, ExportError
 from etcli.export import lean
 from etcli.export.assembly import united_config
+from etcli.export.backends.base import Backend
+from etcli.export.backends.portable import Portable
 from etcli.export.backends.xnnpack import Xnnpack
 from etcli.export.contract import method_entry
 from etcli.export.job import ChunkWork, NamedShape
@@ -38,23 +40,25 @@ class Net(torch.nn.Module):
         return torch.relu(self.linear(x))
 
 
-def lowered(path: Path, net: Net) -> bytes:
+def lowered(path: Path, net: Net, backend: Backend) -> bytes:
     programs = {f"m_{rows}": torch.export.export(net, (torch.randn(rows, 256),), strict=False) for rows in (3, 1)}
     with path.open("wb") as file:
-        Xnnpack().lower(programs).write_to_file(file)
+        backend.lower(programs).write_to_file(file)
     return path.read_bytes()
 
 
-def test_lean_lowering_gives_the_same_bytes_and_cleans_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", [Xnnpack(), Portable()])
+def test_lean_lowering_gives_the_same_bytes_and_cleans_up(tmp_path: Path, backend: Backend) -> None:
+    """Weights of a delegate, and constants that stay outside, are on the disk and not in memory."""
     torch.manual_seed(0)
     net = Net().eval()
-    plain = lowered(tmp_path / "plain.pte", net)
+    plain = lowered(tmp_path / "plain.pte", net, backend)
     add, thresholds = NamedDataStore.add_named_data, lean.gc.get_threshold()
     with lean.lean_lowering(tmp_path):
         assert copy.deepcopy(net.linear.weight) is net.linear.weight
         trained = torch.nn.Parameter(torch.ones(2))
         assert copy.deepcopy(trained) is not trained
-        assert lowered(tmp_path / "lean.pte", net) == plain
+        assert lowered(tmp_path / "lean.pte", net, backend) == plain
         blobs = [path for path in tmp_path.iterdir() if path.suffix == ""]
         assert [path.stat().st_size for path in blobs] == [256 * 256 * 4]
     assert copy.deepcopy(net.linear.weight) is not net.linear.weight
