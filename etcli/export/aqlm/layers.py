@@ -48,7 +48,7 @@ class Streams:
 @dataclass(frozen=True)
 class Made:
     """A quantised linear: its canonical name, what it is now, and how far its products with the calibration's inputs are from those of the matrix
-    asked for: `error` is the mean square of the difference over that of the products."""
+    asked for: `error` is the mean square of the difference over that of the products, tokens weighed as they were for the codes."""
 
     name: str
     quantised: Quantised

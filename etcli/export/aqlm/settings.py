@@ -21,8 +21,8 @@ class Settings(Part):
         seed: of the first codebooks.
     """
 
-    correction: float = 0.6
-    damping: float = 0.05
+    correction: float = 0.7
+    damping: float = 0.1
     sample: int = 16384
     steps: int = 8
     beam: int = 4
