@@ -93,16 +93,21 @@ def _named(
 ) -> tuple[str, ...]:
     """Who registers the operator: shared libraries by their files, what is inside the program by the operator library it came from."""
     inside = files.count(program)
-    named = [
-        f"{library.name} ({library.root})"
-        for library in libraries
-        if library.name in archives and operator.encode() + b"\0" in _content(archives[library.name])
-    ]
+    named = registered_by(operator, libraries, archives)
     if inside and named:
         # one library may register it twice itself
         named += named[:1] * (inside - len(named))
         return (*named[:inside], *(file for file in files if file != program))
     return tuple(files)
+
+
+def registered_by(operator: str, libraries: Sequence[OperatorLibrary], archives: Mapping[str, Path]) -> list[str]:
+    """The libraries whose objects have the operator's name, each with its folder."""
+    return [
+        f"{library.name} ({library.root})"
+        for library in libraries
+        if library.name in archives and operator.encode() + b"\0" in _content(archives[library.name])
+    ]
 
 
 def _content(archive: Path) -> bytes:

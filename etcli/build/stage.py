@@ -13,6 +13,7 @@ from etcli.build.components import Component, components, operator_libraries
 from etcli.build.record import RECORD, BuildRecord, changed, make_record, read_record, tree_changes
 from etcli.build.render import BINARY_DIR, BUILD_TYPE, Toolset, render_project
 from etcli.build.sources import RunnerSources, read_sources
+from etcli.build.starting import start_problems
 from etcli.build.tree import CONFIGURED, Tree, cache_value
 from etcli.common.assets import asset_dir
 from etcli.common.errors import BuildError, EtcliError, Problems, ToolError, UsageError
@@ -240,6 +241,9 @@ def _build(
         seen = audit(fresh, inputs.target, tuple(inputs.sources.programs), inputs.parts, inputs.libraries, archives)
         if seen.problems:
             raise EtcliError.many(seen.problems)
+        programs = tuple(inputs.sources.programs)
+        if ending := start_problems(fresh, inputs.target, programs, inputs.libraries, archives):
+            raise EtcliError.many(ending)
         manifest = _manifest(loaded, fresh, inputs, seen)
         remove_tree(folder / STAGE)
         fresh.rename(folder / STAGE)

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from elftools.elf.elffile import ELFFile
 
 _MAX_FUNCTION = 1 << 20
+_DEEPEST = 4  # calls from an initialiser down
 _LEA = re.compile(rb"(?s)(?=[\x05\x0d\x15\x1d\x25\x2d\x35\x3d](.{4}))")
 """The byte that says `disp32(%rip)`, and the displacement, which counts from the next instruction."""
-_CALL = re.compile(rb"(?s)(?=[\xe8\xe9](.{4}))")
+_CALL = re.compile(rb"(?s)(?=[\xe8\xe9](.{4})|\xeb(.))")
+"""`call` or `jmp` and the distance from the next instruction, in 4 bytes or 1."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Code:
 
 
 def named_in_initialisers(elf: ELFFile, pointers: Mapping[int, int], text_at: Callable[[int], str | None]) -> list[str]:
-    """The texts that static initialisers name, each as often as it is named.
+    """The texts that static initialisers and what they call name, each once for every function that does: one may name it in a message too.
 
     Args:
         pointers: address of every word that the loader fills, and what with.
@@ -51,14 +53,18 @@ def named_in_initialisers(elf: ELFFile, pointers: Mapping[int, int], text_at: Ca
     entries = [pointers[place] for place in range(begin, begin + array["sh_size"], 8) if place in pointers]
     found: list[str] = []
     seen: set[int] = set()
-    for entry in entries:
-        for start in (entry, *_called(elf["e_machine"], _body(code, starts, entry), starts)):
+    calls = [entries]
+    while calls and len(calls) <= _DEEPEST:
+        called: list[int] = []
+        for start in calls[-1]:
             body = _body(code, starts, start)
             if body is None or start in seen:
                 continue
             seen.add(start)
             named = (text_at(address) or text_at(pointers.get(address, -1)) for address in find(body))
-            found += [text for text in named if text is not None]
+            found += dict.fromkeys(text for text in named if text is not None)
+            called += _called(elf["e_machine"], body, starts)
+        calls.append(called)
     return found
 
 
@@ -94,8 +100,9 @@ def _called(machine: str, body: Code | None, starts: list[int]) -> list[int]:
     known = set(starts)
     if machine == "EM_X86_64":
         targets = (
-            body.address + match.start() + 5 + struct.unpack("<i", match[1])[0]
+            body.address + match.start() + 1 + len(distance) + int.from_bytes(distance, "little", signed=True)
             for match in _CALL.finditer(body.content)
+            for distance in (match[1] or match[2],)
         )
     else:
         targets = (

@@ -218,6 +218,31 @@ def test_two_libraries_that_register_one_operator(with_ops: Builder, shout: Path
     assert f"registered by shout_ops ({shout}) and by loud_ops ({other})" in problems[0].message
 
 
+@pytest.mark.known_failure("operators-registered-twice")
+@pytest.mark.parametrize("target", ["host", "linux-aarch64"])
+def test_what_only_a_start_tells(with_ops: Builder, shout: Path, target: str) -> None:
+    again = 'EXECUTORCH_LIBRARY(shout, "twice.out", twice);\n'
+    (shout / "twice.cpp").write_text(TWICE + again)
+    problems = failure(with_ops, target=target)
+    assert {problem.code for problem in problems} == {"audit.registered_twice"}
+    by = f"list_kernels ends at its start: shout::twice.out is registered twice by shout_ops ({shout})"
+    assert problems[0].message == by
+    throwing = 'static int fails() { throw "no"; }\nstatic int failed = fails();\n'
+    (shout / "twice.cpp").write_text(TWICE + throwing)
+    problems = failure(with_ops, target=target)
+    assert {problem.code for problem in problems} == {"audit.start"}
+    assert problems[0].message.startswith("list_kernels does not start: killed by SIGABRT: terminate called after")
+    assert not list((shout.parents[1] / "ws").rglob("stage/list_kernels"))
+
+
+def test_a_target_that_nothing_runs_here(
+    with_ops: Builder, shout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("etcli.build.starting.on_path", {}.get)
+    (shout / "twice.cpp").write_text(TWICE + "#include <cstdlib>\nstatic int ended = (abort(), 1);\n")
+    assert with_ops("linux-aarch64").manifest is not None
+
+
 def test_two_functions_of_one_name(with_ops: Builder, shout: Path, tmp_path: Path) -> None:
     open_source = TWICE.replace("static Tensor", "Tensor")
     (shout / "twice.cpp").write_text(open_source)

@@ -44,6 +44,30 @@ def test_names_in_initialisers(tmp_path: Path, compiler: str, level: str) -> Non
     assert found.backends == ()
 
 
+@pytest.mark.parametrize("level", ["-O1", "-O2", "-O3"])
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_names_that_are_handed_through_functions(tmp_path: Path, compiler: str, level: str) -> None:
+    """What would be inlined is not: the initialiser calls, or jumps to, functions that name the operator."""
+    text = BODY + (
+        "static Kernel make(const char* name, void (*f)()) { return Kernel(name, f); }\n"
+        'static int made(void (*f)()) { return register_kernel(make("shout::made.out", f)); }\n'
+        "static int three = made(twice) + 1;\n"
+    )
+    found = read_registrations(shared(tmp_path / "lib.so", text, compiler, level, "-fno-inline", "-s"))
+    assert found.operators == ("shout::made.out", "shout::thrice", "shout::twice.out")
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_a_name_in_a_message_counts_as_nothing_more(tmp_path: Path, compiler: str) -> None:
+    text = """
+    void log(const char*);
+    static void f() {}
+    static int done = (log("shout::twice.out"), register_kernel(Kernel("shout::twice.out", f)));
+    """
+    for level in ("-O0", "-O2"):
+        assert read_registrations(shared(tmp_path / "lib.so", text, compiler, level)).operators == ("shout::twice.out",)
+
+
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_a_name_in_two_sources_is_there_twice(tmp_path: Path, compiler: str) -> None:
     objects = []
