@@ -34,9 +34,12 @@ inline std::vector<float> file_floats(const std::string& name) {
 
 // A delegate's data begins behind a header of 13 bytes, at no alignment.
 struct Unaligned {
-  explicit Unaligned(const std::vector<char>& bytes) : memory(13) { memory.insert(memory.end(), bytes.begin(), bytes.end()); }
-  const char* data() const { return memory.data() + 13; }
-  size_t size() const { return memory.size() - 13; }
+  static constexpr size_t kHeader = 13;
+  explicit Unaligned(const std::vector<char>& bytes) : memory(kHeader + bytes.size()) {
+    if (!bytes.empty()) std::memcpy(memory.data() + kHeader, bytes.data(), bytes.size());
+  }
+  const char* data() const { return memory.data() + kHeader; }
+  size_t size() const { return memory.size() - kHeader; }
   std::vector<char> memory;
 };
 
