@@ -122,8 +122,10 @@ Error Delegate::bind(Span<EValue*> args) {
     const Tensor& tensor = args[i]->toTensor();
     error = bindings_.bind(where_, Side::input, i, tensor.mutable_data_ptr(), tensor.nbytes());
   }
-  if (weights_ != nullptr && error == Error::Ok) {
+  // Once: they stay where they are, by an address too, and a network may take long to read them.
+  if (weights_ != nullptr && !has_weights_ && error == Error::Ok) {
     error = bindings_.bind(where_, Side::input, inputs, const_cast<void*>(weights_->data), weights_->bytes);
+    has_weights_ = error == Error::Ok;
   }
   for (uint32_t i = 0; i < outputs && error == Error::Ok; ++i) {
     const Tensor& tensor = args[inputs + i]->toTensor();

@@ -33,6 +33,7 @@ class Delegate {
   std::shared_ptr<const SharedWeights> weights_;
   Network network_;
   Bindings bindings_;
+  bool has_weights_ = false;  // the network is bound to `weights_`
   std::shared_ptr<PerformanceLock> performance_;
 };
 

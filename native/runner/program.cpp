@@ -148,7 +148,8 @@ Method::Method(std::shared_ptr<const Program> from, const std::string& method_na
     const char* remedy =
         loaded.error() == Error::OperatorMissing ? "; this runner was built without an operator that the program needs, build it again" : "";
     const std::string message = text("cannot load ", where(), ": ", explain(loaded.error()), remedy);
-    throw loaded.error() == Error::MemoryAllocationFailed ? memory_failure(message) : load_failure(message);
+    const bool is_memory = loaded.error() == Error::MemoryAllocationFailed || loaded.error() == Error::DelegateMemoryAllocationFailed;
+    throw is_memory ? memory_failure(message) : load_failure(message);
   }
   method.emplace(std::move(loaded.get()));
 }

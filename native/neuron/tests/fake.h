@@ -6,6 +6,7 @@
 // shared weights, plus the output's index.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -56,9 +57,9 @@ struct FakeAllocator {
 extern "C" FakeAllocator* fake_allocator();
 
 struct FakePerformance {
-  int acquisitions = 0, releases = 0;
-  int32_t last_handle = 0, last_mode = 0;
-  uint32_t last_milliseconds = 0;
+  std::atomic<int> acquisitions{0}, releases{0};  // a thread of the delegate's acquires
+  std::atomic<int32_t> last_handle{0}, last_mode{0};
+  std::atomic<uint32_t> last_milliseconds{0};
 };
 extern "C" FakePerformance* fake_performance();
 

@@ -1,6 +1,4 @@
 // A performance library for tests (fake.h).
-#include <atomic>
-
 #include "fake.h"
 
 static FakePerformance fake;

@@ -44,7 +44,25 @@ TEST_CASE("weights are the last input, behind those of the header") {
   const std::string call = has_allocator ? "NeuronExecution_setInputFromMemory(1, 0, 64)" : "NeuronExecution_setInput(1, 64)";
   const auto& calls = fixture::adapter().calls;
   CHECK(std::count(calls.begin(), calls.end(), call) == 1);
+  CHECK(first_weight(loaded) == 7);
+  CHECK(std::count(calls.begin(), calls.end(), call) == 1);  // bound once, by an address too
   CHECK(data.held == (has_allocator ? 0 : 1));  // copied and given back, or kept
+}
+
+TEST_CASE("fault 22: weights whose binding is refused are bound by the next call") {
+  Fake& fake = fixture::adapter();
+  fake.reset();
+  NamedData data;
+  data.entries["model_0"] = floats_of(7);
+  Loaded loaded(kBlob, kSpecs, &data);
+  const bool has_allocator = live_buffers() > 0;
+  std::vector<float> in(4), out(4);
+  fixture::log().clear();
+  fake.reset();
+  fake.fails(has_allocator ? "NeuronExecution_setInputFromMemory" : "NeuronExecution_setInput", has_allocator ? 1 : 2, NEURON_BAD_DATA);
+  CHECK(loaded.run({floats(in.data(), 4), floats(out.data(), 4)}) == Error::InvalidArgument);
+  CHECK(fixture::is_logged("for input 1 "));
+  CHECK(first_weight(loaded) == 7);
 }
 
 TEST_CASE("methods of a program share them, and they go with the last") {
