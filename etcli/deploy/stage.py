@@ -135,7 +135,9 @@ def _sources(
         build_command=command_line("build", loaded, workspace, "--target", build.target),
     )
     check_fit(bundle, build.manifest, rebuild=sources.build_command, export=sources.export_command)
-    check_platform(bundle.platform, device, force=options.force, console=console)
+    check_platform(
+        bundle, build.manifest, device, rebuild=sources.build_command, force=options.force, console=console
+    )
     return sources
 
 

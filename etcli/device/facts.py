@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from etcli.manifests.run_record import DeviceFacts
+from etcli.tables.socs import told_soc
 
 _UNKNOWN = "unknown"
 
@@ -36,4 +37,5 @@ def device_facts(serial: str, properties: Mapping[str, str]) -> DeviceFacts:
         abi=first("ro.product.cpu.abi"),
         os=properties.get("ro.etcli.os") or android,
         emulated=properties.get("ro.etcli.virtual") == "1",
+        soc_properties=dict(told_soc(properties).values),
     )

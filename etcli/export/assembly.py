@@ -29,6 +29,7 @@ from etcli.manifests.model import ModelConfig
 from etcli.recipe.fingerprint import cache_kind, export_fingerprint
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST
+from etcli.tables.socs import find_soc
 from etcli.tokenizer.base import Tokenizer
 
 RUNNER_CONFIG = "runner.cfg"
@@ -102,6 +103,8 @@ class Assembly:
         """Write `runner.cfg`, then, last, `manifest.json`. `programs` are by place in the bundle, `tables` are embedding and rope table."""
         embedding, rope = tables
         identifiers = {outcome.program for outcome in programs.values()}
+        neuron = loaded.recipe.neuron
+        soc = find_soc(neuron.platform) if neuron is not None else None
         draft = BundleManifest(
             name=plan.name,
             recipe_sha256=export_fingerprint(loaded.recipe),
@@ -133,6 +136,8 @@ class Assembly:
             rope=RopeTable(**rope.model_dump(), positions=plan.positions),
             tokenizer=tokenizer,
             runner_config=FileEntry(path=RUNNER_CONFIG, size=0, sha256="0" * 64),
+            platform=soc.id if soc is not None else None,
+            simulated=neuron is not None and neuron.simulated,
             verified=all(outcome.errors for outcome in programs.values()),
         )
         path = self.folder / RUNNER_CONFIG

@@ -31,15 +31,31 @@ GRAPH_BYTES = 10 << 20
 GRAPH_FILE_BYTES = 24 << 10
 """The graph of one layer in one method as a program holds it."""
 
+COMPILING_COPIES = 4
+"""Copies of a chunk's float32 weights that a worker of backend neuron holds: the network, the graph that the quantiser observes, the graph that is
+lowered, and what the converter makes of it. Counted, not measured: MediaTek's tools are closed, and their users report 114 GB for 8B parameters
+exported as a whole."""
+
 _FLOAT32 = 4
 _EXACT = frozenset(("fp32", "aqlm"))
 
 
 def lowering_bytes(plan: ExportPlan, chunk: ChunkPlan, program: ProgramPlan, config: ModelConfig) -> int:
-    """A worker that lowers: the weights, two copies of one tensor at a time, and the graphs of all methods."""
+    """A worker that lowers: the weights, two copies of one tensor at a time, and the graphs of all methods.
+
+    For the NPU it quantises, converts and compiles all methods together, each with copies of the weights.
+    """
+    copies = COMPILING_COPIES if plan.backend == "neuron" else 1
     graphs = GRAPH_BYTES * chunk.layers * len(program.methods)
     calls = max(_call_bytes(chunk, method.shape, config) for method in program.methods)
-    return EXPORTER_BYTES + _quantising(plan, chunk) + graphs + calls + chunk.weights_bytes + 2 * chunk.largest_bytes
+    return (
+        EXPORTER_BYTES
+        + _quantising(plan, chunk)
+        + graphs
+        + calls
+        + copies * chunk.weights_bytes
+        + 2 * chunk.largest_bytes
+    )
 
 
 def making_bytes(plan: ExportPlan, chunk: ChunkPlan, program: ProgramPlan, config: ModelConfig) -> int:

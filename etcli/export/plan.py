@@ -18,7 +18,18 @@ from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.schema import Recipe
 
 _FLOAT32 = 4
-_WEIGHT_BITS = {"fp32": 32, "fp16": 16, "8da8w": 8, "8da4w": 4, "aqlm": 32}
+_WEIGHT_BITS = {
+    "fp32": 32,
+    "fp16": 16,
+    "8da8w": 8,
+    "8da4w": 4,
+    "aqlm": 32,
+    "A16W16": 16,
+    "A16W8": 8,
+    "A16W4": 8,  # 4 bits are handed to the NPU's compiler in bytes; how it stores them is its own
+    "A8W8": 8,
+    "A8W4": 8,
+}
 """Of the weights that `nn.Linear` has: with aqlm those that the checkpoint keeps from it."""
 _EMBEDDING_BITS: dict[EmbeddingDtype, int] = {"float32": 32, "float16": 16, "int8": 8, "int4": 4}
 

@@ -30,6 +30,7 @@ from etcli.export.currency import bundle_stamp, current_bundle
 from etcli.export.evaluation import evaluated, evaluation_ids, evaluation_text
 from etcli.export.inputs import TABLES, all_versions, inputs_sha256, piece_keys, remade_pieces, tensor_hashes
 from etcli.export.job import Outcome
+from etcli.export.needs import check_needs
 from etcli.export.pieces import Pieces
 from etcli.export.plan import ExportPlan, ProgramPlan, check_chosen, chosen_chunks, make_plan
 from etcli.export.preview import planned_work
@@ -66,7 +67,8 @@ def export(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions, c
     """Write the bundle of `loaded` into `workspace.bundle`, or find that it is current.
 
     Raises:
-        RecipeError: a backend, precision or number of chunks that cannot be had.
+        RecipeError: a backend, precision or number of chunks that cannot be had, or as `check_needs`.
+        ToolError: as `check_needs`: before anything is fetched.
         UsageError: a chunk in `options.only_chunks` that there is none of.
         CheckpointError: the source, its headers or its tokenizer are wrong.
         ExportError: a worker failed or was killed, its result differs from eager, or the workspace is full or not writable.
@@ -77,6 +79,7 @@ def export(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions, c
     cluster_address(options.executor)
     text = evaluation_text(options.evaluate_text) if options.evaluate else None
     warn_of_quality(loaded, console)
+    check_needs(loaded, console)
     if options.dry_run:
         return _dry_run(loaded, workspace, options, console)
     source = fetch(loaded, console)

@@ -59,4 +59,7 @@ class BuildManifest(Manifest):
     operators: tuple[str, ...] = pydantic.Field(description="operators that the runner provides, as `aten::add.out`")
     backends: tuple[str, ...] = pydantic.Field(description="delegates that the runner provides")
     program: str = pydantic.Field(description="identifier of .pte files that the runtime reads, as `ET12`")
+    simulated: bool = pydantic.Field(
+        default=False, description="whether the stage holds the simulated NPU's libraries, under the vendor's names"
+    )
     stage: tuple[StagedFile, ...]

@@ -132,6 +132,9 @@ class BundleManifest(Manifest):
     tokenizer: TokenizerFiles
     runner_config: FileEntry
     platform: str | None = pydantic.Field(default=None, description="NPU platform id, None for CPU backends")
+    simulated: bool = pydantic.Field(
+        default=False, description="whether it is compiled for the simulated NPU, whatever `platform` says"
+    )
     verified: bool = pydantic.Field(description="whether each chunk was compared with eager after export")
 
     def files(self) -> tuple[FileEntry, ...]:

@@ -12,7 +12,10 @@ StopReason = Literal["stop_id", "max_new_tokens", "cache_full", "timeout", "inte
 
 
 class DeviceFacts(Part):
-    """The device as it describes itself. Rates from a device with `emulated` set say nothing of a phone."""
+    """The device as it describes itself. Rates from a device with `emulated` set say nothing of a phone.
+
+    `soc_properties` are all properties that may tell the SoC, by name; `soc` is the one that people know best.
+    """
 
     serial: str
     model: str
@@ -20,6 +23,7 @@ class DeviceFacts(Part):
     abi: str
     os: str
     emulated: bool
+    soc_properties: dict[str, str] = pydantic.Field(default_factory=dict)
 
 
 class RunRecord(Manifest):

@@ -8,12 +8,18 @@ from dataclasses import dataclass
 
 from etcli.common.errors import Problem
 from etcli.recipe.fingerprint import RING_BACKENDS
+from etcli.recipe.neuron import (
+    calibration_findings,
+    compile_spec_findings,
+    embedding_findings,
+    platform_findings,
+    worker_findings,
+)
 from etcli.recipe.paths import is_operator_folder
 from etcli.recipe.precisions import precision_findings
 from etcli.recipe.schema import Recipe
 from etcli.recipe.written import Written, shorten
 from etcli.tables.operators import OFFERED
-from etcli.tables.socs import find_soc, load_socs
 from etcli.tables.targets import load_targets
 
 PRECISIONS: dict[str, tuple[str, ...]] = {
@@ -60,12 +66,6 @@ def _neuron(recipe: Recipe) -> Iterator[Finding]:
             f"the neuron section is for backend neuron, and the backend is {recipe.export.backend}",
             "Remove the section (neuron: null removes an inherited one), or set export.backend: neuron.",
         )
-
-
-def _calibration(recipe: Recipe) -> Iterator[Finding]:
-    calibration = recipe.neuron.calibration if recipe.neuron is not None else None
-    if calibration is not None and (calibration.file is None) == (calibration.prompts is None):
-        yield "neuron.calibration", "calibration needs either file or prompts", "Write exactly one of the two."
 
 
 def _executorch(recipe: Recipe) -> Iterator[Finding]:
@@ -122,13 +122,6 @@ def _custom_ops(recipe: Recipe) -> Iterator[Finding]:
         first.setdefault(same, index)
 
 
-def _platform(recipe: Recipe) -> Iterator[Finding]:
-    if recipe.neuron is not None and find_soc(recipe.neuron.platform) is None:
-        names = ", ".join(f"{soc.id} ({soc.name})" for soc in load_socs().values())
-        message = f"{recipe.neuron.platform[:80]!r} is not an SoC whose NPU is supported"
-        yield "neuron.platform", message, f"Use the id, an alias or the name of one of {names}."
-
-
 CHECKS = (
     Check(("export.backend", "export.precision"), _precision),
     Check(
@@ -143,11 +136,14 @@ CHECKS = (
         precision_findings,
     ),
     Check(("export.backend", "neuron"), _neuron),
-    Check(("neuron",), _calibration),
     Check(("build.executorch",), _executorch),
     Check(("build.target",), _target),
     Check(("build.custom_ops",), _custom_ops),
-    Check(("neuron",), _platform),
+    Check(("neuron",), platform_findings),
+    Check(("neuron",), compile_spec_findings),
+    Check(("neuron",), calibration_findings),
+    Check(("export.backend", "export.embedding"), embedding_findings),
+    Check(("export.backend", "export.python"), worker_findings),
     Check(("export.backend", "export.cache"), _ring),
     Check(("run.runner", "export.cache", "export.shapes"), _mtk_runner),
 )

@@ -31,7 +31,8 @@ def export_fingerprint(recipe: Recipe) -> str:
 
 
 def build_fingerprint(recipe: Recipe, target: str) -> str:
-    """SHA-256 over what a build of `target` reads: name, `build` but its `target` key, the runner kind, export's backend and precision.
+    """SHA-256 over what a build of `target` reads: name, `build` but its `target` key, the runner kind, export's backend and precision, and whether the
+    NPU is the simulated one.
 
     `build.custom_ops` is left out too: what its entries come to counts, wherever they stand (`build_outdated`).
     """
@@ -42,4 +43,6 @@ def build_fingerprint(recipe: Recipe, target: str) -> str:
     values["runner"] = recipe.run.runner
     values["backend"] = recipe.export.backend
     values["precision"] = recipe.export.precision
+    if recipe.neuron is not None:
+        values["simulated"] = recipe.neuron.simulated
     return value_sha256(values)

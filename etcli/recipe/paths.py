@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from etcli.recipe.schema import SIMULATOR
 from etcli.recipe.written import Written
 
 Words = tuple[str | int, ...]
@@ -30,7 +31,7 @@ PATH_KEYS: dict[str, Callable[[str], bool]] = {
     "model.source": lambda text: not text.startswith(("pypi:", "hf:")),
     "model.adapter": _always,
     "export.python": _has_slash,  # a bare word is looked up on PATH
-    "neuron.sdk": lambda text: text != "simulator",
+    "neuron.sdk": lambda text: text != SIMULATOR,
     "neuron.calibration.file": _always,
     "build.custom_ops": is_operator_folder,  # a bare word names an operator library of the product
     "build.executorch.root": _always,

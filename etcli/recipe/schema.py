@@ -24,6 +24,9 @@ HF_SOURCE = re.compile(r"hf:(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*
 DEVICE_ROOT = "/data/local/tmp"
 DEVICE_DIR_PATTERN = rf"{DEVICE_ROOT}(/[A-Za-z0-9_][A-Za-z0-9._+-]*)+"
 
+SIMULATOR = "simulator"
+"""The value of `neuron.sdk` that stands for the simulated NPU."""
+
 Backend = Literal["portable", "xnnpack", "neuron"]
 HeadPrecision = Literal["fp32", "fp16", "8da4w", "8da8w"]
 EmbeddingPrecision = Literal["fp32", "fp16", "int8", "int4"]
@@ -167,11 +170,20 @@ class NeuronSection(Section):
     """MediaTek's NPU; for `export.backend: neuron` alone."""
 
     platform: str = pydantic.Field(description="SoC id, alias or marketing name from toolchains/")
-    sdk: str = pydantic.Field(description="Folder of the NeuroPilot Express SDK, or: simulator")
+    sdk: str | None = pydantic.Field(
+        default=None,
+        min_length=1,
+        description="Folder of the NeuroPilot Express SDK, by default that in $MEDIATEK_SDK_ROOT, or: simulator",
+    )
     compile_specs: dict[str, str] = pydantic.Field(default_factory=dict, description="Extra options of the compiler")
     calibration: CalibrationSection | None = pydantic.Field(
         default=None, description="What activations are measured on"
     )
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the network is compiled for the simulated NPU, which nothing but `sdk: simulator` asks for."""
+        return self.sdk == SIMULATOR
 
 
 class ExecutorchSection(Section):

@@ -32,7 +32,6 @@ _EXAMPLES = {
     "model": "model:\n  source: PATH",
     "model.source": "source: PATH-TO-CHECKPOINT, below model",
     "neuron.platform": "platform: mt6991, below neuron",
-    "neuron.sdk": "sdk: PATH, below neuron",
 }
 # What stands in for a missing key, so that the rest can still be checked.
 _STAND_INS: dict[str, Any] = {
@@ -40,7 +39,6 @@ _STAND_INS: dict[str, Any] = {
     "model": {"source": "missing"},
     "model.source": "missing",
     "neuron.platform": "missing",
-    "neuron.sdk": "missing",
 }
 
 

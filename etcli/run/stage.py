@@ -92,7 +92,8 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
         force=options.force,
         console=console,
     )
-    check_platform(bundle.platform, device, force=options.force, console=console)
+    rebuild = command_line("build", loaded, workspace, "--target", build.target)
+    check_platform(bundle, build.manifest, device, rebuild=rebuild, force=options.force, console=console)
     _check_deployed(loaded, workspace, device, runner, file_sha256(bundle_folder / MANIFEST), build, options, console)
 
     folder = recipe.device_dir

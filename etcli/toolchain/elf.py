@@ -14,6 +14,7 @@ from elftools.construct.core import ConstructError
 from elftools.elf.dynamic import DynamicSegment
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
+from elftools.elf.sections import SymbolTableSection
 from elftools.elf.segments import InterpSegment
 
 from etcli.common.errors import EtcliError, UsageError
@@ -135,3 +136,18 @@ def read_symbol_versions(path: Path, *, error: type[EtcliError] = UsageError) ->
                 for _, names in section.iter_versions():
                     defined.update(name.name for name in itertools.islice(names, 1))
         return SymbolVersions(needed, frozenset(defined))
+
+
+def defined_symbols(path: Path, *, error: type[EtcliError] = UsageError) -> frozenset[str]:
+    """Names that the file defines for others: functions and data in its dynamic symbol table, as `nm -D --defined-only` lists them.
+
+    Raises:
+        EtcliError: of class `error`: the file is missing or damaged, or its symbols cannot be read.
+    """
+    with opened(path, error=error) as elf:
+        table = elf.get_section_by_name(".dynsym")
+        if not isinstance(table, SymbolTableSection):
+            return frozenset()
+        return frozenset(
+            symbol.name for symbol in table.iter_symbols() if symbol.name and symbol["st_shndx"] != "SHN_UNDEF"
+        )

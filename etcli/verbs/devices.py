@@ -10,9 +10,11 @@ from etcli.common.errors import UsageError
 from etcli.device import virtual
 from etcli.device.base import Device
 from etcli.device.fit import fitting_targets
+from etcli.device.platform import npu_libraries
 from etcli.device.select import connected_devices
 from etcli.manifests.run_record import DeviceFacts
 from etcli.output.console import Console
+from etcli.tables.socs import load_socs, told_soc
 
 _STORAGE = "/data/local/tmp"
 _MEMINFO_LINE = re.compile(r"^(MemTotal|MemAvailable):\s+(\d{1,15}) kB$", re.MULTILINE)
@@ -36,7 +38,11 @@ class ListedDevice:
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """One device in detail. Sizes are in bytes; `targets` are those whose builds it runs."""
+    """One device in detail. Sizes are in bytes; `targets` are those whose builds it runs.
+
+    `platform` is the id of its NPU, None where nothing can be compiled for it or its properties contradict one another; `npu_libraries` are
+    paths of the NPU's libraries in its own system.
+    """
 
     facts: DeviceFacts
     abis: tuple[str, ...]
@@ -44,6 +50,8 @@ class DeviceInfo:
     memory_available_bytes: int
     free_bytes: int
     targets: tuple[str, ...]
+    platform: str | None
+    npu_libraries: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,8 @@ def device_info(device: Device) -> DeviceInfo:
         DeviceError: it is gone.
     """
     properties = device.properties()
+    ids = told_soc(properties).ids & set(load_socs())
+    platform = next(iter(ids)) if len(told_soc(properties).ids) == 1 and ids else None
     memory = dict(_MEMINFO_LINE.findall(device.shell(["cat", "/proc/meminfo"]).stdout))
     abis = properties.get("ro.product.cpu.abilist") or properties.get("ro.product.cpu.abi", "")
     return DeviceInfo(
@@ -103,6 +113,8 @@ def device_info(device: Device) -> DeviceInfo:
         memory_available_bytes=int(memory.get("MemAvailable", 0)) * 1024,
         free_bytes=device.free_bytes(_STORAGE),
         targets=tuple(fitting_targets(device)),
+        platform=platform,
+        npu_libraries=npu_libraries(device),
     )
 
 

@@ -6,50 +6,35 @@ Nothing is downloaded, built or imported; a need that etcli meets by itself (a w
 from __future__ import annotations
 
 import platform
-import shutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
 
 from etcli.checkpoint.checks import header_problems
 from etcli.checkpoint.hub_errors import missing_package, package_is_missing
 from etcli.checkpoint.source import peek
-from etcli.common.errors import EtcliError, Problem, ToolError
-from etcli.common.memory import available_bytes
+from etcli.common.errors import DeployError, EtcliError, ToolError
+from etcli.common.needs import Need, missing_need, needed, tried
 from etcli.common.workspace import cache_dir, offline
 from etcli.device.base import Device
+from etcli.device.platform import npu_libraries, platform_difference
 from etcli.device.program import adb_program
 from etcli.device.virtual.native import init_program
+from etcli.export.needs import size_needs, tool_needs
 from etcli.output.console import Console
 from etcli.recipe.custom_ops import own_operator_problems
 from etcli.recipe.loaded import LoadedRecipe
+from etcli.recipe.neuron import neuron_problems
 from etcli.recipe.sources import adapter_path
 from etcli.recipe.support import unsupported
+from etcli.tables.socs import find_soc, told_soc
 from etcli.tables.targets import Target, buildable_target, known_target
 from etcli.toolchain import bubblewrap, cmake, compilers, executorch, ninja, qemu
+from etcli.toolchain.neuropilot import device_needs
 from etcli.toolchain.programs import answer, version_in
 from etcli.verbs.targets import device_target
-
-Status = Literal["ok", "missing", "warning", "fetched later"]
-
-# Free bytes below which the default recipe (bundle, build and deployment of a 135M model) does not fit.
-_SMALL_DISK = 4 << 30
-
-
-@dataclass(frozen=True)
-class Need:
-    """One thing the recipe needs: what it is, why, and what was found. `problem` is set where it is missing."""
-
-    name: str
-    why: str
-    status: Status
-    version: str = ""
-    where: str = ""
-    hint: str | None = None
-    problem: Problem | None = None
 
 
 @dataclass(frozen=True)
@@ -80,40 +65,42 @@ def doctor(
     loaded: LoadedRecipe, target: str | None, device: Callable[[], Device] | None, console: Console
 ) -> Diagnosis:
     """Look at everything `loaded` needs for `target`; without one, for the target of the recipe, of the device, or of the virtual phone."""
-    needs: list[Need] = [_python(), *_packages(), _recipe(loaded), _checkpoint(loaded)]
+    needs: list[Need] = [_python(), *_packages(), _recipe(loaded), _checkpoint(loaded), *tool_needs(loaded)]
     chosen: Device | None = None
     if device is not None:
         try:
             chosen = device()
         except EtcliError as error:
-            needs.append(_missing("device", "where the model runs", error))
+            needs.append(missing_need("device", "where the model runs", error))
     name = target or loaded.recipe.build.target
     if name == "auto":
         try:
             name = device_target(chosen) if chosen is not None else "linux-aarch64"
         except EtcliError as error:
-            needs.append(_missing("target", "a build that fits the device", error))
+            needs.append(missing_need("target", "a build that fits the device", error))
             name = "linux-aarch64"
     row = known_target(name)
     needs += [
-        _tried("cmake", "configures the build", lambda: _program(cmake.verify())),
-        _tried("ninja", "runs the build", lambda: _program(ninja.verify())),
+        tried("cmake", "configures the build", lambda: _program(cmake.verify())),
+        tried("ninja", "runs the build", lambda: _program(ninja.verify())),
         *_target_needs(row),
-        _tried("adb", "reaches the device", _adb),
+        tried("adb", "reaches the device", _adb),
     ]
     if chosen is None or chosen.facts().emulated:
-        needs.append(_tried("bubblewrap", "the virtual device's own /data", lambda: _program(bubblewrap.verify())))
-        needs.append(_tried("init", "the virtual device's first process, compiled here once", _init))
+        needs.append(tried("bubblewrap", "the virtual device's own /data", lambda: _program(bubblewrap.verify())))
+        needs.append(tried("init", "the virtual device's first process, compiled here once", _init))
         if row.emulator is not None:
             needs.append(
-                _tried("qemu", f"runs {name} programs on the virtual device", lambda: _program(qemu.verify(row)))
+                tried("qemu", f"runs {name} programs on the virtual device", lambda: _program(qemu.verify(row)))
             )
+    if loaded.recipe.neuron is not None:
+        needs += [*device_needs(loaded), *_npu_needs(loaded, chosen)]
     if chosen is not None:
         facts = chosen.facts()
         needs.append(
             Need("device", "where the model runs", "ok", facts.os, f"{facts.serial} {facts.model} ({facts.abi})")
         )
-    needs += [_disk(), _memory()]
+    needs += [*size_needs(loaded, Path.cwd())]
     for need in needs:
         if need.status == "warning":
             console.warn(f"{need.name}: {need.hint or need.version}", code=f"doctor.{need.name.split()[0].lower()}")
@@ -124,23 +111,10 @@ def _target_needs(target: Target) -> Iterable[Need]:
     try:
         buildable_target(target.name)
     except EtcliError as error:  # what it would need is of no use yet
-        yield _missing(f"target {target.name}", "what the runner is built for", error)
+        yield missing_need(f"target {target.name}", "what the runner is built for", error)
         return
-    yield _tried(f"C++ compiler for {target.name}", "compiles the runner", lambda: _compiler(target))
-    yield _tried(f"ExecuTorch for {target.name}", "the runtime that the runner links", lambda: _executorch(target))
-
-
-def _tried(name: str, why: str, look: Callable[[], tuple[str, str] | Need]) -> Need:
-    try:
-        found = look()
-    except EtcliError as error:
-        return _missing(name, why, error)
-    return found if isinstance(found, Need) else Need(name, why, "ok", *found)
-
-
-def _missing(name: str, why: str, error: EtcliError) -> Need:
-    problem = error.problems[0]
-    return Need(name, why, "missing", version=problem.message, hint=problem.hint, problem=problem)
+    yield tried(f"C++ compiler for {target.name}", "compiles the runner", lambda: _compiler(target))
+    yield tried(f"ExecuTorch for {target.name}", "the runtime that the runner links", lambda: _executorch(target))
 
 
 def _program(program: object) -> tuple[str, str]:
@@ -169,6 +143,25 @@ def _executorch(target: Target) -> tuple[str, str] | Need:
             return Need(name, why, "fetched later", release, "", "etcli build fetches the wheel with pip (18 MB).")
     package = executorch.find(target)
     return package.version, str(package.root)
+
+
+def _npu_needs(loaded: LoadedRecipe, device: Device | None) -> Iterable[Need]:
+    """Whether the device has the NPU that the recipe is for, and what its own system has of the NPU's libraries."""
+    neuron = loaded.recipe.neuron
+    soc = find_soc(neuron.platform) if neuron is not None else None
+    if neuron is None or soc is None or neuron.simulated or device is None:
+        return
+    name, why = "NPU", f"the bundle will be for {soc.title}"
+    told = told_soc(device.properties())
+    difference = platform_difference(soc.id, told, device.serial)
+    if difference is not None:
+        hint = "Name the device's own platform in neuron.platform, or another device with --serial."
+        yield needed(name, why, DeployError.problem(difference, code="deploy.platform", hint=hint))
+    else:
+        yield Need(name, why, "ok", told.text)
+    found = npu_libraries(device)
+    text = f"{len(found)} found" if found else "none found (those of the SDK are deployed)"
+    yield Need("NPU libraries of the device", "its own system's, beside those of the SDK", "ok", text, ", ".join(found))
 
 
 def _init() -> tuple[str, str]:
@@ -209,7 +202,7 @@ def _packages() -> Iterable[Need]:
 
 
 def _recipe(loaded: LoadedRecipe) -> Need:
-    refused = [*unsupported(loaded), *own_operator_problems(loaded)]
+    refused = [*unsupported(loaded), *own_operator_problems(loaded), *neuron_problems(loaded)]
     if not refused:
         return Need("recipe", "says what to do", "ok", loaded.recipe.name, str(loaded.path))
     return Need(
@@ -223,7 +216,7 @@ def _checkpoint(loaded: LoadedRecipe) -> Need:
     try:
         path = peek(loaded)
     except EtcliError as error:
-        return _missing(name, why, error)
+        return missing_need(name, why, error)
     if path is None and source.startswith("hf:") and package_is_missing():
         problem = missing_package(source)
         return Need(name, why, "missing", problem.message, "", problem.hint, problem)
@@ -236,29 +229,3 @@ def _checkpoint(loaded: LoadedRecipe) -> Need:
         quantised = f"{source}, which export quantises ({loaded.recipe.model.quantize}, demonstration quality)"
         return Need(name, why, "ok", quantised, str(path))
     return Need(name, why, "ok", source, str(path))
-
-
-def _disk() -> Need:
-    place = Path.cwd()
-    free = shutil.disk_usage(place).free
-    text = f"{free / 1e9:.1f} GB free"
-    if free < _SMALL_DISK:
-        return Need(
-            "disk",
-            "bundle, build and virtual device",
-            "warning",
-            text,
-            str(place),
-            f"{text}; a bundle takes about 4 bytes a weight.",
-        )
-    return Need("disk", "bundle, build and virtual device", "ok", text, str(place))
-
-
-def _memory() -> Need:
-    available = available_bytes()
-    text = f"{available / 1e9:.1f} GB available"
-    if available < 2 << 30:
-        return Need(
-            "memory", "each export worker holds a chunk", "warning", text, "", f"{text}; use more chunks, or --jobs 1."
-        )
-    return Need("memory", "each export worker holds a chunk", "ok", text)

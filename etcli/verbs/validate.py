@@ -23,6 +23,7 @@ from etcli.recipe.fit import (
     vocabulary_warning,
 )
 from etcli.recipe.loaded import LoadedRecipe
+from etcli.recipe.neuron import neuron_problems
 from etcli.recipe.sources import adapter_path
 from etcli.recipe.support import unsupported
 from etcli.tokenizer.base import Tokenizer
@@ -60,7 +61,7 @@ def validate(loaded: LoadedRecipe, console: Console) -> Validated:
         EtcliError: with every problem found.
     """
     problems = Problems()
-    for problem in (*unsupported(loaded), *own_operator_problems(loaded)):
+    for problem in (*unsupported(loaded), *own_operator_problems(loaded), *neuron_problems(loaded)):
         problems.add(problem)
     path = None
     try:

@@ -90,16 +90,86 @@ def test_a_target_that_is_none_is_a_matter_of_usage(scene: Scene) -> None:
     assert not scene.deploy(target="auto").current
 
 
-def test_another_platform_is_refused_unless_forced(scene: Scene) -> None:
-    path = scene.workspace.bundle / "manifest.json"
+def for_npu(scene: Scene, platform: str, *, simulated: bool = False, simulated_build: bool = False) -> None:
+    """Make the bundle one of `platform`, and the build one that has the simulated libraries or not."""
     bundle = samples.make_bundle(scene.loaded, scene.workspace)
-    bundle.model_copy(update={"platform": "mt6989"}).write(path)
-    with pytest.raises(DeployError, match=r"platform mt6989, local-1 is MT6991Z"):
+    changed = bundle.model_copy(update={"platform": platform, "simulated": simulated})
+    changed.write(scene.workspace.bundle / "manifest.json")
+    samples.make_build(scene.loaded, scene.workspace, simulated=simulated_build)
+
+
+@pytest.mark.known_failure("neuron-wrong-soc")
+def test_another_platform_is_refused_unless_forced(scene: Scene) -> None:
+    scene.device.soc_properties = {"ro.board.platform": "mt6991", "ro.soc.model": "MT6991"}
+    for_npu(scene, "mt6989")
+    said = r"platform mt6989 \(Dimensity 9300\), local-1 is mt6991 \(ro\.board\.platform\), MT6991 \(ro\.soc\.model\)$"
+    with pytest.raises(DeployError, match=said) as caught:
         scene.deploy()
+    assert caught.value.exit == ExitCode.DEPLOY
+    assert scene.device.pushed == []
     scene.deploy(force=True)
     assert [warning.code for warning in scene.console.warnings] == ["deploy.platform"]
-    bundle.model_copy(update={"platform": "mt6991"}).write(path)
+    for_npu(scene, "mt6991")
     scene.deploy()
+    assert len(scene.console.warnings) == 1
+
+
+@pytest.mark.known_failure("neuron-wrong-soc")
+def test_a_variant_is_taken_and_said_not_to_be_validated(scene: Scene) -> None:
+    for_npu(scene, "mt6991")
+    scene.deploy()
+    [warning] = scene.console.warnings
+    assert warning.code == "deploy.platform_variant"
+    assert "MT6991Z" in warning.message
+    assert "not validated" in warning.message
+
+
+@pytest.mark.known_failure("neuron-soc-alias")
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        # An alias of an mt6897, whatever another property says.
+        ({"ro.soc.model": "MT8792"}, "local-1 is MT8792 (ro.soc.model)"),
+        ({"ro.soc.model": "MT8792", "ro.board.platform": "mt6991"}, "the properties of local-1 contradict one another"),
+        ({"ro.soc.model": "SM8750", "ro.board.platform": "sun"}, "local-1 is sun (ro.board.platform), SM8750"),
+        ({"ro.hardware": "mt6991"}, None),
+        ({"ro.vendor.mediatek.platform": "MT6991", "ro.soc.model": "a name of the vendor's"}, None),
+        ({}, "local-1 is of an unknown SoC"),
+    ],
+)
+def test_every_property_that_tells_the_soc_counts(scene: Scene, properties: dict[str, str], said: str | None) -> None:
+    scene.device.soc_properties = properties
+    for_npu(scene, "mt6991")
+    if said is None:
+        scene.deploy()
+        return
+    with pytest.raises(DeployError) as caught:
+        scene.deploy()
+    [problem] = caught.value.problems
+    assert problem.code == "deploy.platform"
+    assert said in problem.message
+
+
+def test_a_simulated_bundle_runs_wherever_the_simulated_libraries_do(scene: Scene) -> None:
+    scene.device.soc_properties = {}
+    for_npu(scene, "mt6989", simulated=True, simulated_build=True)
+    scene.deploy()
+    [warning] = scene.console.warnings
+    assert warning.code == "neuron.simulated"
+    assert "simulated" in warning.message
+
+
+@pytest.mark.parametrize(
+    ("simulated", "said"), [(True, "the simulated NPU, the build"), (False, "MediaTek's NPU, the build")]
+)
+def test_simulated_and_real_are_never_taken_for_one_another(scene: Scene, simulated: bool, said: str) -> None:
+    for_npu(scene, "mt6991", simulated=simulated, simulated_build=not simulated)
+    with pytest.raises(DeployError, match=said) as caught:
+        scene.deploy(force=True)
+    [problem] = caught.value.problems
+    assert problem.code == "deploy.simulated"
+    assert "etcli build" in (problem.hint or "")
+    assert scene.device.pushed == []
 
 
 def test_missing_bundle_and_build_name_the_command(scene: Scene) -> None:

@@ -34,6 +34,7 @@ def test_facts_of_a_phone() -> None:
         "abi": "arm64-v8a",
         "os": "Android 15",
         "emulated": False,
+        "soc_properties": {"ro.board.platform": "mt6991", "ro.soc.model": "MT6991"},
     }
 
 

@@ -63,6 +63,7 @@ class LocalDevice:
         self.free = 1 << 40
         self.corrupt: str | None = None
         self.mounts = "/dev/x / ext4 rw 0 0\n"
+        self.soc_properties = {"ro.board.platform": "mt6991", "ro.soc.model": "MT6991Z"}
 
     def local(self, remote: str) -> Path:
         """Where a path of the device is on this machine."""
@@ -75,7 +76,12 @@ class LocalDevice:
         )
 
     def properties(self) -> Mapping[str, str]:
-        return {"ro.product.cpu.abi": "x86_64", "ro.product.cpu.abilist": "x86_64", "ro.etcli.virtual": "1"}
+        return {
+            "ro.product.cpu.abi": "x86_64",
+            "ro.product.cpu.abilist": "x86_64",
+            "ro.etcli.virtual": "1",
+            **self.soc_properties,
+        }
 
     def shell(
         self,

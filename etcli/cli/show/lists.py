@@ -63,7 +63,9 @@ def device(console: Console, info: DeviceInfo) -> None:
         ("what", "value"),
         [
             ("model", facts.model),
-            ("SoC", facts.soc),
+            ("SoC", ", ".join(f"{value} ({name})" for name, value in facts.soc_properties.items()) or facts.soc),
+            ("NPU platform", info.platform or "none that is supported"),
+            ("NPU libraries", ", ".join(info.npu_libraries) or "none"),
             ("ABIs", ", ".join(info.abis)),
             ("system", facts.os),
             ("emulated", "yes" if facts.emulated else "no"),
