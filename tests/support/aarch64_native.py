@@ -16,19 +16,19 @@ TARGET = load_targets()["linux-aarch64"]
 
 def build_for_aarch64(folder: Path, targets: Iterable[str]) -> None:
     """Build CMake targets of `native/` in `folder` as products are built: optimised, without sanitizers. A failure is the test's."""
-    for arguments in (
-        (
-            *("-S", asset_dir("native"), "-B", folder, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja.find()}"),
-            *(
-                "-DCMAKE_BUILD_TYPE=Release",
-                "-DETCLI_SANITIZE=OFF",
-                f"-DCMAKE_CXX_COMPILER={compilers.verify(TARGET).path}",
-            ),
-            *("-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64"),
-            f"-Dexecutorch_DIR={wheel_for(TARGET).cmake_dir}",
+    configure: list[str | Path] = [
+        *("-S", asset_dir("native"), "-B", folder, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja.find()}"),
+        *(
+            "-DCMAKE_BUILD_TYPE=Release",
+            "-DETCLI_SANITIZE=OFF",
+            "-DCMAKE_SYSTEM_NAME=Linux",
+            "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
         ),
-        ("--build", folder, "--target", *targets),
-    ):
+        f"-DCMAKE_CXX_COMPILER={compilers.verify(TARGET).path}",
+        f"-Dexecutorch_DIR={wheel_for(TARGET).cmake_dir}",
+    ]
+    compile_: list[str | Path] = ["--build", folder, "--target", *targets]
+    for arguments in (configure, compile_):
         done = subprocess.run([cmake.find(), *arguments], capture_output=True, text=True, timeout=900)
         assert done.returncode == 0, done.stdout + done.stderr
 

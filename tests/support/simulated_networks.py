@@ -16,7 +16,7 @@ OPTIONS = ("--relax-fp32", "--opt=3", "--platform-config=mt6991")
 
 @dataclass(frozen=True)
 class Quantised:
-    """Integers and how they are read: `values` of dtype int8 or int16, float32 `scales` and perhaps `zero_points` along `axis`."""
+    """Integers and how they are read: `values`, float32 `scales` and perhaps `zero_points` along `axis`."""
 
     values: torch.Tensor
     scales: torch.Tensor
@@ -36,13 +36,21 @@ class Chunk(torch.nn.Module):
     """As a chunk of a language model is: a cache that moves on by `tokens` rows, and a linear of a quantised activation.
 
     Inputs are x [tokens, 4] and the cache [1, 6, 4], outputs the new cache and a matrix [tokens, 3], which the old cache is in as well.
+    `weights` are those of `quantised_weights`.
     """
 
-    def __init__(self, weight: Quantised, bias: Quantised) -> None:
+    mixed: torch.Tensor
+    tail: torch.Tensor
+    offset: torch.Tensor
+    columns: torch.Tensor
+
+    def __init__(self, weights: Mapping[str, Quantised]) -> None:
         super().__init__()
         self.linear = torch.nn.Linear(4, 3)
-        self.linear.weight = torch.nn.Parameter(weight.floats())
-        self.linear.bias = torch.nn.Parameter(bias.floats())
+        self.linear.weight = torch.nn.Parameter(weights["linear.weight"].floats())
+        self.linear.bias = torch.nn.Parameter(weights["linear.bias"].floats())
+        self.register_buffer("mixed", weights["mixed"].floats())
+        self.register_buffer("tail", weights["tail"].floats())
         self.register_buffer("offset", torch.tensor([10.0, 20.0, 30.0]))
         self.register_buffer("columns", torch.tensor([2, 0, 1]))
 
@@ -53,17 +61,22 @@ class Chunk(torch.nn.Module):
         new_cache = torch.cat([cache, rounded.unsqueeze(0)], 1)[:, -6:]
         # Read after the new cache is written, which may be where the old one is.
         old = cache.sum(1)[:, :3]
-        return new_cache, (self.linear(rounded) + self.offset)[:, self.columns] + old
+        constants = self.offset + self.mixed.sum((0, 2)) * self.tail.sum(0)
+        return new_cache, (self.linear(rounded) + constants)[:, self.columns] + old
 
 
 def quantised_weights(seed: int) -> dict[str, Quantised]:
-    """Weight (int8, per row, with zero points) and bias (int16, one scale) of a Chunk."""
+    """Constants of a Chunk, one of every dtype that integers are stored as, with scales along every kind of axis and without one."""
     random = torch.Generator().manual_seed(seed)
     weight = torch.randint(-128, 128, (3, 4), generator=random, dtype=torch.int8)
     bias = torch.randint(-32768, 32768, (3,), generator=random, dtype=torch.int16)
+    mixed = torch.randint(0, 256, (2, 3, 2), generator=random, dtype=torch.uint8)
+    tail = torch.randint(-(2**20), 2**20, (2, 3), generator=random, dtype=torch.int32)
     scales = torch.rand(3, generator=random) / 64 + 2**-10
     zero_points = torch.randint(-8, 8, (3,), generator=random, dtype=torch.int32)
     return {
+        "mixed": Quantised(mixed, scales / 8, zero_points + 128, 1),
+        "tail": Quantised(tail, torch.tensor([2.0**-20] * 3) * scales, None, 1),
         "linear.weight": Quantised(weight, scales, zero_points, 0),
         "linear.bias": Quantised(bias, torch.tensor([2.0**-14]), None, None),
     }
@@ -98,7 +111,7 @@ def write_networks(folder: Path) -> None:
     """The files that `native/neuron_sim/tests` read: networks, shared weights, one example with its results, and an ordinary program."""
     folder.mkdir(parents=True, exist_ok=True)
     weights = quantised_weights(seed=1)
-    chunk = Chunk(weights["linear.weight"], weights["linear.bias"]).eval()
+    chunk = Chunk(weights).eval()
     cache = torch.linspace(-3, 3, 24).view(1, 6, 4)
     blobs = []
     for tokens in (2, 1):
@@ -112,7 +125,7 @@ def write_networks(folder: Path) -> None:
     for tokens, blob in zip((2, 1), slim, strict=True):
         (folder / f"slim_{tokens}.bin").write_bytes(blob)
     others = quantised_weights(seed=2)
-    other = compiled(Chunk(others["linear.weight"], others["linear.bias"]).eval(), inputs, others)
+    other = compiled(Chunk(others).eval(), inputs, others)
     (folder / "other_shared.bin").write_bytes(extract_shared([write_blob(other)])[0])
     (folder / "ordinary.pte").write_bytes(_ordinary(chunk, inputs))
 

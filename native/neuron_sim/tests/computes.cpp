@@ -104,3 +104,25 @@ TEST_CASE("several threads restore and run networks of their own") {
   for (std::thread& thread : threads) thread.join();
   CHECK(right == 16);
 }
+
+TEST_CASE("an execution that another thread uses is refused, and computes for the other one") {
+  Restored network(file_bytes("network_2.bin"));
+  Example example(2);
+  REQUIRE(network.restore() == vendor::kOk);
+  REQUIRE(example.bind(network) == vendor::kOk);
+  std::atomic<int> computed{0}, refused{0}, wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) {
+        const int code = network.a.compute(network.execution);
+        ++(code == vendor::kOk ? computed : code == vendor::kBadState ? refused : wrong);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  CHECK(computed > 0);
+  CHECK(computed + refused == 600);
+  CHECK(Example::close(example.y, example.expected_y));
+}
