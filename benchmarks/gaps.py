@@ -26,8 +26,9 @@ PRECISIONS = {
     "fp16": {"export.precision": "fp16"},
     "8da4w": {"export.precision": "8da4w", "export.head": "fp32"},
     "8da8w": {"export.precision": "8da4w"},
+    "aqlm": {"model.quantize": "aqlm", "export.precision": "aqlm", "export.head": "fp32"},
 }
-"""What is exported for each row of the table. The last is what 8da4w does by default."""
+"""What is exported for each row of the table. That of 8da8w is what 8da4w does by default; with aqlm the head has a row of its own."""
 
 TEXTS = (
     "The first thing that a visitor notices about the harbour is",

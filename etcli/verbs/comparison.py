@@ -31,7 +31,8 @@ GAPS: Mapping[str, float] = {
 Measured on the default model, SmolLM2 135M (benchmarks/gaps.py). 8da4w with its head of 8da8w: over 200 positions of the native runner on x86-64
 the largest gap is 0.59, and 186 tokens are the reference's own choice; two runs of the reference itself, on embeddings that differ by 1e-7,
 choose otherwise at one position in ten, up to 0.90 below the best over 900 positions. In fp16, whose products are those
-of float32, all 200 tokens are the reference's own choice.
+of float32, all 200 tokens are the reference's own choice, and so they are in aqlm with a head of fp32, whose kernels compute to float32's
+precision too; its weights are those that `model.quantize: aqlm` makes of the same model.
 """
 
 
