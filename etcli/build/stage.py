@@ -16,7 +16,7 @@ from etcli.build.sources import RunnerSources, read_sources
 from etcli.build.starting import start_problems
 from etcli.build.tree import CONFIGURED, Tree, cache_value
 from etcli.common.assets import asset_dir
-from etcli.common.errors import BuildError, EtcliError, Problems, ToolError, UsageError
+from etcli.common.errors import BuildError, EtcliError, Problems, ToolError
 from etcli.common.files import remove_tree, write_if_changed
 from etcli.common.hashing import file_sha256, value_sha256
 from etcli.common.locks import exclusive
@@ -34,9 +34,6 @@ from etcli.toolchain import cmake, compilers, executorch, ninja
 from etcli.toolchain.compilers import Compiler
 
 STAGE = "stage"
-
-# Measured with CMake 4.4 and Ninja 1.13: every other printable character goes through.
-_CMAKE_MARKS = ('"', "\\", ";", "|", "${")
 
 
 @dataclass(frozen=True)
@@ -85,10 +82,10 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
     """
     target = _target(options.target)
     folder = workspace.build(target.name).absolute()
-    _check_path(folder)
+    cmake.check_path(folder, "Name another place with --workspace, or move it.")
     libraries = operator_libraries(loaded, asset_dir("native"))
     for library in libraries:
-        _check_path(library.root)
+        cmake.check_path(library.root, "Move it.")
     if options.dry_run and executorch.needs_download(target):
         _tools(target)
         fetch = f"fetch ExecuTorch for {target.executorch.wheel_platform} with pip"
@@ -120,17 +117,6 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
 
 def _target(name: str) -> Target:
     return buildable_target("host" if name == "auto" else name)
-
-
-def _check_path(folder: Path) -> None:
-    """Refuse folders whose names CMake or Ninja would take for something of their own, whatever the quoting."""
-    found = [mark for mark in _CMAKE_MARKS if mark in str(folder)]
-    if found:
-        raise UsageError(
-            f"CMake cannot build in {folder}: the path has {' and '.join(found)} in it",
-            code="build.path",
-            hint="Name another place with --workspace, or move it.",
-        )
 
 
 def _tools(target: Target) -> tuple[Compiler, Path]:

@@ -16,7 +16,14 @@ from etcli.common.process import describe_exit, stream
 from etcli.output.console import Console
 from etcli.tables.op_yaml import DESCRIPTION
 from etcli.tables.operators import OperatorLibrary
-from etcli.toolchain.build_failures import compile_errors, configure_errors, first_error_in, link_errors_in, remedy
+from etcli.toolchain.build_failures import (
+    compile_errors,
+    configure_errors,
+    first_error_in,
+    link_errors_in,
+    link_remedy,
+    remedy,
+)
 from etcli.toolchain.cmake import hidden_variables
 
 CONFIGURED = "etcli-configured.json"
@@ -98,7 +105,7 @@ class Tree:
             lines = self._run(["--build", "--preset", self.preset, "--parallel", str(jobs)], "build", on_line)
         if lines is None:
             return
-        for library in self.own:
+        for library in sorted(self.own, key=lambda one: -len(one.root.parts)):  # one folder may stand in another
             self._fail_in(library, lines)
         self._fail("compile", "the runner does not compile", compile_errors(lines))
 
@@ -115,16 +122,10 @@ class Tree:
                 column=found.column,
             )
         if errors := link_errors_in(lines, self.archive(library.name).name):
-            twice = any(line.startswith("multiple") for line in errors)
-            hint = (
-                "Functions of two libraries have one name: make them static, or put them into an unnamed namespace."
-                if twice
-                else f"List the source that has it under sources: of {library.root / DESCRIPTION}, or define it."
-            )
             raise BuildError(
                 "".join((f"the operator library {library.name} does not link:", *(f"\n    {line}" for line in errors))),
                 code="build.operators",
-                hint=f"{hint} {log}",
+                hint=f"{link_remedy(errors, library.root / DESCRIPTION)} {log}",
                 file=library.root / DESCRIPTION,
             )
 

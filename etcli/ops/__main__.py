@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from etcli.common.errors import EtcliError
+from etcli.common.errors import EtcliError, ExitCode
 from etcli.common.text import shown
 from etcli.ops.own import own_library, own_torch_library
 from etcli.output.console import Console
@@ -27,6 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     console = Console(json=True, verbosity=1 if given.verbose else 0)
     try:
         path = (own_torch_library if given.torch else own_library)(given.folder, console)
+    except KeyboardInterrupt:
+        return int(ExitCode.INTERRUPTED)
     except EtcliError as error:
         for problem in error.problems:
             place = (

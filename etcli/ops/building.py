@@ -15,10 +15,18 @@ from etcli.common.locks import exclusive
 from etcli.common.process import describe_exit, stream
 from etcli.common.workspace import cache_dir
 from etcli.output.console import Console
+from etcli.tables.op_yaml import DESCRIPTION
 from etcli.tables.operators import OperatorLibrary
 from etcli.tables.targets import buildable_target
 from etcli.toolchain import cmake, compilers, ninja
-from etcli.toolchain.build_failures import compile_errors, configure_errors, first_error_in, remedy
+from etcli.toolchain.build_failures import (
+    compile_errors,
+    configure_errors,
+    first_error_in,
+    link_errors_in,
+    link_remedy,
+    remedy,
+)
 from etcli.toolchain.compilers import Compiler
 
 P = TypeVar("P")
@@ -70,6 +78,7 @@ def built(build: LibraryBuild, console: Console | None = None) -> Path:
     Raises:
         ToolError: CMake or ninja is too old; or it does not compile (`operators.configure`, `operators.compile`, `operators.install`) or
             is not what its description says; or the cache folder cannot be written (`operators.cache`).
+        UsageError: CMake cannot build where the sources or the cache are (`build.path`).
     """
     key = value_sha256(
         {
@@ -89,6 +98,8 @@ def built(build: LibraryBuild, console: Console | None = None) -> Path:
     try:
         if _is_sound(path, build):
             return path
+        cmake.check_path(folder, "Set ETCLI_CACHE_DIR to another folder.")
+        cmake.check_path(build.library.root, "Move it.")
         with exclusive(folder.with_name(f"{key}.lock"), on_wait=waiting):
             if not _is_sound(path, build):
                 remove_tree(folder)
@@ -170,6 +181,14 @@ def _cmake(
             file=found.file,
             line=found.line,
             column=found.column,
+        )
+    if build.library.own and step == "compile" and (unlinked := link_errors_in(lines)):
+        description = build.library.root / DESCRIPTION
+        raise ToolError(
+            "".join((f"{build.name} does not link:", *(f"\n    {line}" for line in unlinked))),
+            code="operators.compile",
+            hint=f"{link_remedy(unlinked, description)} Log: {log}",
+            file=description,
         )
     errors = compile_errors(lines) if step == "compile" else configure_errors(lines)
     raise ToolError(

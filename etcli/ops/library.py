@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from etcli.common.assets import asset_dir
 from etcli.common.errors import ToolError
+from etcli.common.process import describe_exit, run
 from etcli.common.templating import render
 from etcli.ops.building import LibraryBuild, built, find_tools
 from etcli.output.console import Console
@@ -16,6 +19,15 @@ from etcli.toolchain.registrations import read_registrations
 _NO_VERIFY = "do not run what is exported (--no-verify)."
 _WITHOUT = f"Or do without it: {_NO_VERIFY}"
 _WITHOUT_ATTENTION = f"Or do without it: export with export.cache: shift, or {_NO_VERIFY}"
+
+# Run in a process of its own: what a library does while it is loaded can end the process.
+_PROBE = """\
+import sys
+from pathlib import Path
+from etcli.ops.loading import load_into_executorch
+load_into_executorch(Path(sys.argv[1]))
+"""
+_PROBE_SECONDS = 120.0
 
 
 def attention_library(console: Console | None = None) -> Path:
@@ -38,12 +50,13 @@ def built_library(library: OperatorLibrary, console: Console | None = None, *, w
     """The shared library of `library` for the ExecuTorch of this Python, compiled now if the cache does not hold it.
 
     It is kept under a hash of everything that determines it, so that it is compiled once for any number of processes and recipes, and
-    again after a change of sources, compiler or ExecuTorch. `way_out` ends the hint of most errors: how to do without the library.
+    again after a change of sources, compiler or ExecuTorch; one of the user's own is then loaded once in another process. `way_out` ends
+    the hint of most errors: how to do without the library.
 
     Raises:
         ToolError: compiler, CMake, ninja or ExecuTorch is missing, each with its remedy; or it does not compile
-            (`operators.configure`, `operators.compile`) or registers other operators than it says (`operators.registrations`); or the
-            cache folder cannot be written (`operators.cache`).
+            (`operators.configure`, `operators.compile`) or registers other operators than it says, or ends the process that loads it
+            (`operators.registrations`); or the cache folder cannot be written (`operators.cache`).
         BuildError: the description of the library is wrong.
     """
     compiler, package = find_tools(executorch.host_package, way_out)
@@ -65,6 +78,15 @@ def built_library(library: OperatorLibrary, console: Console | None = None, *, w
                 file=library.root,
             )
 
+    def prove(path: Path) -> None:
+        try:
+            done = run([sys.executable, "-c", _PROBE, str(path)], cwd=path.parent, timeout=_PROBE_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise _wrong(library, f"loading it takes more than {_PROBE_SECONDS:.0f} seconds") from None
+        if not done.ok:
+            said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+            raise _wrong(library, ": ".join(("the process that loads it ends", describe_exit(done.code), *said[-1:])))
+
     build = LibraryBuild(
         name=library.name,
         library=library,
@@ -74,5 +96,15 @@ def built_library(library: OperatorLibrary, console: Console | None = None, *, w
         determined_by={"executorch": [package.version, package.commit]},
         check=check,
         way_out=way_out,
+        prove=prove if library.own else None,
     )
     return built(build, console)
+
+
+def _wrong(library: OperatorLibrary, why: str) -> ToolError:
+    return ToolError(
+        f"{library.name} cannot be used: {why}",
+        code="operators.registrations",
+        hint="Look at what its sources do when they are loaded: an operator is registered once, and nothing else is done.",
+        file=library.root,
+    )

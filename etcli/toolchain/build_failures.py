@@ -43,6 +43,8 @@ _PLACE = re.compile(
     r"(?P<file>/[^:]+):(?P<line>\d+)(?::(?P<column>\d+))?:\s+(?P<kind>(?:fatal )?error|required from)\b:?\s*(?P<text>.*)"
 )
 _LINKED = re.compile(r"(?:multiple definition of|undefined reference to) .+")
+_OPENMP = re.compile(r"undefined reference to `(omp_|GOMP_|__kmpc_)")
+_EXECUTORCH = re.compile(r"undefined reference to `(executorch|torch::executor)::")
 _INCLUDED = re.compile(r"(?:In file included from|\s+from) (?P<file>/[^:]+):(?P<line>\d+)")
 
 
@@ -89,16 +91,30 @@ def first_error_in(log: Sequence[str], folder: Path) -> SourceError | None:
     return SourceError(file, number, column, message, more)
 
 
-def link_errors_in(log: Sequence[str], archive: str) -> list[str]:
-    """What the linker said of the objects in a static library, each once: symbols that are nowhere, or in two places."""
+def link_errors_in(log: Sequence[str], archive: str | None = None) -> list[str]:
+    """What the linker said of all objects, or of those in a static library, each once: symbols that are nowhere, or in two places."""
     found: dict[str, None] = {}
-    inside = False
+    inside = archive is None
     for line in log:
-        if ".a(" in line or ".o: " in line:
+        if archive is not None and (".a(" in line or ".o: " in line):
             inside = f"{archive}(" in line
         if inside and (match := _LINKED.search(line)):
             found[match[0].strip()] = None
     return list(found)[:_SHOWN]
+
+
+def link_remedy(errors: Sequence[str], description: Path) -> str:
+    """What to do about errors of `link_errors_in` in an operator library of the user's own, which `description` describes."""
+    if any(line.startswith("multiple") for line in errors):
+        return "Functions of two libraries have one name: make them static, or put them into an unnamed namespace."
+    if any(_OPENMP.search(line) for line in errors):
+        return (
+            f"OpenMP's functions are there with openmp: true in {description} and build.openmp: static in the recipe, and not in Python: "
+            "put their calls under #ifdef ETCLI_OPENMP."
+        )
+    if any(_EXECUTORCH.search(line) for line in errors):
+        return f"Name the part of ExecuTorch that has it under components: of {description}."
+    return f"List the source that has it under sources: of {description}, or define it."
 
 
 def remedy(errors: Sequence[str]) -> str | None:

@@ -135,10 +135,34 @@ def test_a_wrong_recipe_is_told_before_anything_is_made(with_ops: Builder, tmp_p
     assert not (tmp_path / "ws").exists()
 
 
-def test_a_path_that_cmake_cannot_take(with_ops: Builder, tmp_path: Path) -> None:
-    write_operators(tmp_path / "a;b")
-    with pytest.raises(UsageError, match="the path has ; in it"):
-        with_ops(ops=("./a;b",))
+@pytest.mark.parametrize(("name", "mark"), [("a;b", ";"), ("a$<b>c", r"\$<")])
+def test_a_path_that_cmake_cannot_take(with_ops: Builder, tmp_path: Path, name: str, mark: str) -> None:
+    write_operators(tmp_path / name)
+    with pytest.raises(UsageError, match=f"the path has {mark} in it"):
+        with_ops(ops=(f"./{name}",))
+
+
+def test_a_folder_in_a_place_with_an_odd_name(with_ops: Builder, tmp_path: Path) -> None:
+    odd = "ops/an ödd 'name' #&(x)@,[y]]z $HOME <%>"
+    write_operators(tmp_path / odd)
+    result = with_ops(ops=(odd,))
+    assert "shout::twice.out" in listed(result.folder / "stage" / "list_kernels")
+
+
+def test_a_folder_inside_another(with_ops: Builder, shout: Path) -> None:
+    source = TWICE.replace("shout", "inner").replace("2 * x", "fator * x")
+    inner = write_operators(shout / "inner", name="inner_ops", namespace="inner", source=source)
+    [problem] = failure(with_ops, ops=("ops/shout", "ops/shout/inner"))
+    assert (problem.file, problem.line) == (inner / "twice.cpp", 5)
+    assert "(operator library inner_ops)" in problem.message
+
+
+def test_functions_of_openmp_without_it(with_ops: Builder, shout: Path) -> None:
+    (shout / "twice.cpp").write_text("#include <omp.h>\n" + TWICE.replace("2 * x", "omp_get_max_threads() * x"))
+    [problem] = failure(with_ops)
+    assert problem.code == "build.operators"
+    assert f"openmp: true in {shout / 'op.yaml'}" in problem.hint
+    assert "#ifdef ETCLI_OPENMP" in problem.hint
 
 
 def failure(with_ops: Builder, **fields: object) -> list[object]:

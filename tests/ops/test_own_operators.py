@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,54 @@ def test_a_name_that_is_not_the_schemas(shout: Path, capsys: pytest.CaptureFixtu
     said = capsys.readouterr().err
     assert "registers shout::thrice.out" in said
     assert "shout::twice.out" in said
+
+
+def test_what_does_not_link(shout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shout / "twice.cpp").write_text("float factor();\n" + TWICE.replace("2 * x", "factor() * x"))
+    assert main([str(shout)]) == 3
+    said = capsys.readouterr().err
+    assert f"error: {shout / 'op.yaml'}: shout_ops does not link:\n    undefined reference to `factor()'\n" in said
+    assert "List the source that has it under sources:" in said
+
+
+@pytest.mark.known_failure("operators-registered-twice")
+def test_what_would_end_the_process_is_tried_in_another(shout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shout / "twice.cpp").write_text(TWICE + 'EXECUTORCH_LIBRARY(shout, "twice.out", twice);\n')
+    for _ in range(2):  # nothing is kept that a second call could take for good
+        assert main([str(shout)]) == 3
+        said = capsys.readouterr().err
+        assert "shout_ops cannot be used: the process that loads it ends: killed by SIGABRT" in said
+        assert "Re-registering shout::twice.out" in said
+
+
+def test_a_folder_that_cmake_cannot_take(shout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(shout.rename(tmp_path / "a;b"))]) == 2
+    assert "the path has ; in it" in capsys.readouterr().err
+
+
+def test_names_of_others_are_refused_here_too(shout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_operators(shout, name="executorch", namespace="aten", operators=("twice.out", "twice.out"))
+    assert main([str(shout)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("error: ") == 3
+    assert f"{shout / 'op.yaml'}:1:1: the name executorch is that of a library of ExecuTorch" in said
+
+
+def test_a_header_that_cannot_be_read(shout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shout / "shout.h").symlink_to("/proc/self/mem")  # for nobody, root neither
+    assert main([str(shout)]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_an_interruption_is_no_traceback(shout: Path) -> None:
+    argv = [sys.executable, "-m", "etcli.ops", str(shout)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "compiling" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        out, said = process.communicate(timeout=60)
+    assert (process.returncode, out, said) == (130, "", "")
+    assert not list(shout.parent.glob("cache/ops/.building.*"))
 
 
 def test_without_a_binding_to_pytorch(shout: Path, capsys: pytest.CaptureFixture[str]) -> None:
