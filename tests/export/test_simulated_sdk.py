@@ -280,7 +280,7 @@ def test_the_vendors_packages_are_never_shadowed_and_never_used_for_the_simulato
     assert vendor.vendor is True
     with pytest.raises(ToolError) as caught, simulated_sdk():
         pass
-    assert caught.value.problem.code == "neuron.sdk_already_imported"
+    assert caught.value.problems[0].code == "neuron.sdk_already_imported"
     monkeypatch.delitem(sys.modules, "mtk_neuron")
 
 
