@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from etcli.common.errors import EtcliError, ExitCode
@@ -38,7 +39,12 @@ def main(arguments: list[str] | None = None) -> int:
             if problem.hint:
                 print(f"       {shown(problem.hint)}", file=sys.stderr)
         return int(error.exit)
-    print(path)
+    try:
+        print(path, flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # where what is still in the buffer goes when Python ends
+        print(f"error: the path cannot be written: {error.strerror or error}", file=sys.stderr)
+        return int(ExitCode.ENVIRONMENT)
     return 0
 
 

@@ -200,5 +200,6 @@ def _cmake(
 
 
 def _with_way_out(problem: Problem, way_out: str) -> Problem:
-    hint = f"{problem.hint} {way_out}" if problem.hint else way_out
+    # A hint may end with a command, which its reader should not run together with a sentence.
+    hint = f"{problem.hint.removesuffix('.')}. {way_out}" if problem.hint else way_out
     return ToolError.problem(problem.message, code=problem.code, hint=hint, file=problem.file)

@@ -39,6 +39,10 @@ def test_the_path_alone_is_printed(shout: Path, capsys: pytest.CaptureFixture[st
     assert read_registrations(path).operators == ("shout::twice.out",)
     assert main([str(shout)]) == 0
     assert capsys.readouterr() == (f"{path}\n", "")
+    with Path("/dev/full").open("w") as full:
+        argv = [sys.executable, "-m", "etcli.ops", shout]
+        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (3, "error: the path cannot be written: No space left on device\n")
 
 
 def test_a_fault_of_the_source(shout: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,6 +93,14 @@ def test_what_would_end_the_process_is_tried_in_another(shout: Path, capsys: pyt
         said = capsys.readouterr().err
         assert "shout_ops cannot be used: the process that loads it ends: killed by SIGABRT" in said
         assert "Re-registering shout::twice.out" in said
+
+
+def test_without_a_compiler(shout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CXX", str(shout / "g++"))
+    assert main([str(shout)]) == 3
+    said = capsys.readouterr().err
+    assert f"{shout / 'g++'} is not on PATH" in said
+    assert "apt-get install -y g++. A build for a device needs none of this" in said
 
 
 def test_a_folder_that_cmake_cannot_take(shout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
