@@ -104,7 +104,8 @@ def ask(path: Path, packages: Sequence[str]) -> Interpreter:
             )
     except (ValueError, KeyError, TypeError, AttributeError):
         pass
-    last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "")[:200]
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    last = (lines[-1] if "Traceback" in done.stderr else lines[0])[:200] if lines else ""
     why = describe_exit(done.code) if not done.ok else "its answer is no answer"
     raise ToolError(
         f"{path} is no Python that can be used ({why}{f': {last}' if last else ''})", code="python.broken", hint=hint

@@ -8,6 +8,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from etcli.recipe.neuron import DEFAULT_SPECS, RESERVED_SPECS, RUNTIME_SPECS
+
 if TYPE_CHECKING:
     from executorch.exir import ExecutorchProgramManager
     from executorch.exir.backend.compile_spec_schema import CompileSpec
@@ -15,15 +17,6 @@ if TYPE_CHECKING:
 
 DELEGATE = "NeuropilotBackend"
 """The delegate's id in a `.pte`."""
-
-DEFAULT_SPECS: Mapping[str, str] = {"gno": "LTS", "gno-exp": "", "gno-non-4d-tiling": "", "ImportForever": "1"}
-"""What ExecuTorch's own export of language models asks for (`examples/mediatek/model_export_scripts/llama.py`)."""
-
-RUNTIME_SPECS = frozenset({"ImportForever", "HighAddr"})
-"""Those that only the delegate reads: a single byte, 1 or 0."""
-
-OWN_SPECS = frozenset({"platform-config", "ExtractSharedBlobKey"})
-"""Those that follow from the rest of the recipe."""
 
 
 def compile_specs(
@@ -43,8 +36,8 @@ def compile_specs(
 
     additions = additions or {}
     for key in additions:
-        if key in OWN_SPECS:
-            raise ValueError(f"compile spec {key} follows from the recipe and cannot be given")
+        if key in RESERVED_SPECS:
+            raise ValueError(f"compile spec {key} cannot be given: {RESERVED_SPECS[key]}")
     texts = {**DEFAULT_SPECS, **additions}
     specs = [
         CompileSpec(key, _runtime_byte(key, text) if key in RUNTIME_SPECS else text.encode())
