@@ -6,7 +6,7 @@ from etcli.common.errors import DeployError, EtcliError
 from etcli.deploy.apply import remove, remove_empty_folders
 from etcli.deploy.listing import check_folder, list_folder
 from etcli.device.base import Device
-from etcli.device.deployed import MANIFEST, PENDING, PROMPT_IDS, RUNNER_BINARY, folder_problem, read_deployment
+from etcli.device.deployed import MANIFEST, OF_RUNS, PENDING, RUNNER_LIBRARIES, folder_problem, read_deployment
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 
@@ -52,8 +52,9 @@ def clean(loaded: LoadedRecipe, device: Device, console: Console) -> int:
     else:
         remove(device, [f"{folder}/{MANIFEST}"])
     remove(device, [f"{folder}/{path}" for path in paths])
-    remove(device, [f"{folder}/{path}" for path in (RUNNER_BINARY, PROMPT_IDS, PENDING)])
-    remove_empty_folders(device, folder, paths)
+    libraries = [path for path, entry in listing.items() if path.startswith(f"{RUNNER_LIBRARIES}/") and entry.is_file]
+    remove(device, [f"{folder}/{path}" for path in (*libraries, *OF_RUNS, PENDING)])
+    remove_empty_folders(device, folder, [*paths, *libraries])
     device.shell(["rmdir", folder])
     kept = sorted(path for path, entry in list_folder(device, folder).items() if not entry.is_folder)
     if kept:

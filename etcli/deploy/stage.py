@@ -18,18 +18,20 @@ from etcli.deploy.result import DeployOptions, DeployResult, PlannedFile
 from etcli.deploy.wanted import Sources, WantedFile, verify_contents, wanted_files
 from etcli.device.base import Device
 from etcli.device.builds import choose_build
-from etcli.device.deployed import MANIFEST, PENDING, PROMPT_IDS, RUNNER_BINARY, folder_problem, read_deployment
+from etcli.device.deployed import MANIFEST, OF_RUNS, PENDING, RUNNER_LIBRARIES, folder_problem, read_deployment
 from etcli.device.platform import check_platform
+from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.deployment import DeployedFile, DeploymentManifest
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST as LOCAL_MANIFEST
 from etcli.recipe.outdated import command_line, require_bundle
+from etcli.recipe.upstream import bundle_problems, rope_remark
 
 __all__ = ["DeployOptions", "DeployResult", "PlannedFile", "deploy"]
 
 _HEADROOM = 0.05
-_DOCUMENTS = (MANIFEST, PENDING, RUNNER_BINARY, PROMPT_IDS)
+_DOCUMENTS = (MANIFEST, PENDING, *OF_RUNS)
 _PART = re.compile(r"(.+)\.part-[0-9]+")
 
 
@@ -134,11 +136,23 @@ def _sources(
         export_command=command_line("export", loaded, workspace),
         build_command=command_line("build", loaded, workspace, "--target", build.target),
     )
+    if sources.runner == "mtk":
+        _check_upstream(bundle, console)
     check_fit(bundle, build.manifest, rebuild=sources.build_command, export=sources.export_command)
     check_platform(
         bundle, build.manifest, device, rebuild=sources.build_command, force=options.force, console=console
     )
     return sources
+
+
+def _check_upstream(bundle: BundleManifest, console: Console) -> None:
+    """Refuse what upstream's runner cannot run before gigabytes are sent for it. What it runs and gets wrong is for `run` to refuse."""
+    problems = list(bundle_problems(bundle))
+    if problems:
+        raise EtcliError.many(problems)
+    rope = rope_remark(bundle.model)
+    if rope is not None:
+        console.warn(rope, code="mtk.rope_scaling")
 
 
 def _leftovers(listing: Listing, wanted: Collection[WantedFile]) -> list[str]:
@@ -170,7 +184,8 @@ def _ours(
             code="deploy.foreign_folder",
             hint="Give this recipe a deploy.dir of its own, or add --force to replace what is there.",
         )
-    foreign = {path for path, entry in listing.items() if not entry.is_folder} - {*_DOCUMENTS, *leftovers}
+    files = {path for path, entry in listing.items() if not entry.is_folder and not path.startswith(f"{RUNNER_LIBRARIES}/")}
+    foreign = files - {*_DOCUMENTS, *leftovers}
     if not force and not found and foreign:
         raise DeployError(
             f"{folder} on {device.serial} holds files that etcli did not put there: {', '.join(sorted(foreign)[:3])}",

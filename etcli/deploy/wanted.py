@@ -16,9 +16,8 @@ from etcli.device.builds import LocalBuild
 from etcli.manifests.base import FileEntry
 from etcli.manifests.bundle import BundleManifest
 from etcli.recipe.outdated import MANIFEST
-from etcli.tokenizer import llama2c
 from etcli.tokenizer.opening import open_tokenizer
-from etcli.tokenizer.pieces import SentencePieceTokenizer
+from etcli.tokenizer.upstream import upstream_tokenizer
 
 
 @dataclass(frozen=True)
@@ -81,17 +80,17 @@ def _made_files(sources: Sources) -> list[WantedFile]:
 
 
 def _mtk_files(sources: Sources) -> list[WantedFile]:
-    """The MediaTek runner reads `tokenizer.json` and tiktoken ranks as they are, a SentencePiece model only as llama2.c's binary."""
-    tokenizer = open_tokenizer((sources.bundle_folder / sources.bundle.tokenizer.path).parent)
-    if not isinstance(tokenizer, SentencePieceTokenizer):
-        return []
-    data = llama2c.llama2c_bytes(tokenizer, sources.bundle_folder / sources.bundle.tokenizer.path)
-    local = sources.made / llama2c.FILE
-    write_if_changed(local, data)
-    digest = hashlib.sha256(data).hexdigest()
-    return [
-        WantedFile(f"bundle/tokenizer/{llama2c.FILE}", local, len(data), digest, False, "tokenizer of the mtk runner")
-    ]
+    """The MediaTek runner reads the bundle's tokenizer itself, in the formats and with the neighbours of `tokenizer/upstream.py`."""
+    path = sources.bundle_folder / sources.bundle.tokenizer.path
+    made = upstream_tokenizer(open_tokenizer(path.parent), path, sources.bundle.model.stop_ids).made
+    found = []
+    for name, data in sorted(made.items()):
+        local = sources.made / name
+        write_if_changed(local, data)
+        place = f"bundle/{sources.bundle.tokenizer.path}".rpartition("/")[0]
+        digest = hashlib.sha256(data).hexdigest()
+        found.append(WantedFile(f"{place}/{name}", local, len(data), digest, False, "tokenizer of the mtk runner"))
+    return found
 
 
 _MADE: Mapping[str, Callable[[Sources], list[WantedFile]]] = {"mtk": _mtk_files}

@@ -23,6 +23,14 @@ RUNNER_BINARY = ".etcli-runner"
 """Where `run --runner-binary` puts its program."""
 PROMPT_IDS = ".etcli-prompt-ids"
 """Where `run` puts a prompt that is too long for a command line."""
+PROMPT_TEXT = ".etcli-prompt.txt"
+"""Where `run` puts the prompt of a runner that encodes text itself."""
+RUNNER_FLAGS = ".etcli-runner-flags"
+"""Where `run` puts flags that are too many for a command line."""
+RUNNER_LIBRARIES = ".etcli-runner-libs"
+"""The folder of the libraries that `run --runner-binary` puts beside its program."""
+OF_RUNS = (RUNNER_BINARY, PROMPT_IDS, PROMPT_TEXT, RUNNER_FLAGS)
+"""Files that runs leave in a deployment's folder, or left there when they were cut off."""
 
 _LARGEST_MANIFEST = 4 << 20
 

@@ -37,7 +37,6 @@ NOT_YET: tuple[NotYet, ...] = (
         "ExecuTorch from a checkout or prefix",
         "Use from: wheel.",
     ),
-    NotYet("run.runner", lambda r: r.run.runner == "mtk", "the mtk runner", "Use runner etcli."),
     NotYet("run.temperature", lambda r: r.run.temperature > 0, "sampling (temperature above 0)", "Use temperature 0."),
     NotYet("run.top_p", lambda r: r.run.top_p < 1, "sampling (top_p below 1)", "Use top_p 1."),
 )

@@ -1,19 +1,35 @@
-"""A runner of the user's own, put beside the deployment for `run --runner-binary`."""
+"""A runner of the user's own, put beside the deployment for `run --runner-binary`, with the libraries that stand beside it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from etcli.common.errors import UsageError
 from etcli.common.hashing import file_sha256
 from etcli.device.base import Device
-from etcli.device.deployed import RUNNER_BINARY
+from etcli.device.deployed import RUNNER_BINARY, RUNNER_LIBRARIES
 from etcli.manifests.build import BuildManifest
 from etcli.toolchain.elf import read_elf
 
 
-def place_binary(device: Device, folder: str, binary: Path, build: BuildManifest) -> str:
-    """Send `binary` unless the device has it already, and return its path there.
+@dataclass(frozen=True)
+class Placed:
+    """A program on the device, and the folder of libraries that came with it."""
+
+    path: str
+    libraries: str | None = None
+
+
+def place_binary(device: Device, folder: str, binary: Path, build: BuildManifest, opens: Sequence[str] = ()) -> Placed:
+    """Send `binary` and its libraries, as far as the device has them not already, and return where they are.
+
+    Its libraries are those that it is linked with, and theirs, where they stand beside it or where a build of ExecuTorch leaves its MediaTek
+    backend; the rest is taken for the device's own.
+
+    Args:
+        opens: libraries that it opens by name while it runs, sent where they stand there too.
 
     Raises:
         UsageError: it is no ELF file, or not for the machine and loader that the build for this device has.
@@ -38,7 +54,31 @@ def place_binary(device: Device, folder: str, binary: Path, build: BuildManifest
             file=binary,
         )
     path = f"{folder}/{RUNNER_BINARY}"
+    _send(device, binary, path, executable=True)
+    libraries = list(_libraries(binary, elf.needed, opens))
+    for library in libraries:
+        _send(device, library, f"{folder}/{RUNNER_LIBRARIES}/{library.name}")
+    return Placed(path, f"{folder}/{RUNNER_LIBRARIES}" if libraries else None)
+
+
+def _libraries(binary: Path, needed: Sequence[str], opens: Sequence[str]) -> Iterator[Path]:
+    """Every library to be sent, once."""
+    parent = binary.resolve().parent
+    # BUILD/examples/mediatek/PROGRAM and BUILD/backends/mediatek/LIBRARY
+    places = (parent, parent.parent.parent / "backends" / "mediatek")
+    waiting, seen = [*needed, *opens], set()
+    while waiting:
+        name = waiting.pop(0)
+        if name in seen or "/" in name or name in ("", ".", ".."):
+            continue
+        seen.add(name)
+        found = next((path for place in places if (path := place / name).is_file()), None)
+        if found is not None:
+            yield found
+            waiting += read_elf(found).needed
+
+
+def _send(device: Device, local: Path, path: str, *, executable: bool = False) -> None:
     there = device.shell(["sha256sum", path])
-    if there.code != 0 or there.stdout.split(" ")[0] != file_sha256(binary):
-        device.push(binary, path, executable=True)
-    return path
+    if there.code != 0 or there.stdout.split(" ")[0] != file_sha256(local):
+        device.push(local, path, executable=executable)

@@ -29,13 +29,16 @@ class Start(Event):
 
 
 class Loaded(Event):
-    """All programs are loaded and checked. `memory_bytes` is resident memory at that moment."""
+    """All programs are loaded and checked. `memory_bytes` is resident memory at that moment.
+
+    None, here and below, is what a runner that is not etcli's does not tell.
+    """
 
     event: Literal["loaded"]
     load_s: Seconds
     chunks: Count
-    threads: Count
-    memory_bytes: Count
+    threads: Count | None
+    memory_bytes: Count | None
 
 
 class Prefill(Event):
@@ -53,7 +56,7 @@ class Token(Event):
     event: Literal["token"]
     index: Count
     id: Count
-    t_s: Seconds
+    t_s: Seconds | None
 
 
 class Stats(Event):
@@ -63,14 +66,14 @@ class Stats(Event):
     stop_reason: Literal["stop_id", "max_new_tokens", "cache_full"]
     prompt_tokens: Count
     new_tokens: Count
-    load_s: Seconds
-    prefill_s: Seconds
-    decode_s: Seconds
+    load_s: Seconds | None
+    prefill_s: Seconds | None
+    decode_s: Seconds | None
     decode_steps: Count
     prefill_tokens_per_s: Rate | None
     decode_tokens_per_s: Rate | None
     time_to_first_token_s: Seconds | None
-    peak_memory_bytes: Count
+    peak_memory_bytes: Count | None
     chunk_seconds: tuple[Seconds, ...] = pydantic.Field(strict=False)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
+from collections.abc import Callable
 
 from etcli.common.errors import EtcliError, RunError
 from etcli.device.base import Device
@@ -19,10 +20,21 @@ _LAST_LINES = 8
 _RUNNER_CODE = re.compile(r"runner\.[a-z_]{1,40}")
 
 
-def explain(device: Device, facts: DeviceFacts, session: Session, answer: Answer, capture: Capture) -> RunError:
-    """The error for a run that ended without a result. The device's log is captured too, where it has one."""
+def explain(
+    device: Device,
+    facts: DeviceFacts,
+    session: Session,
+    answer: Answer,
+    capture: Capture,
+    told: Callable[[int], str | None],
+) -> RunError:
+    """The error for a run that ended without a result. The device's log is captured too, where it has one.
+
+    Args:
+        told: what an exit status means for this runner, see `Runner.explain`.
+    """
     _keep_log(device, capture)
-    code, what, hint = _cause(session, answer)
+    code, what, hint = _cause(session, answer, told)
     where = f"{device.serial} ({facts.model}, {facts.os}{', emulated' if facts.emulated else ''})"
     progress = (
         f" after {len(answer.tokens)} tokens" if answer.tokens else "" if answer.loaded else " before it had loaded"
@@ -40,19 +52,19 @@ def explain(device: Device, facts: DeviceFacts, session: Session, answer: Answer
     )
 
 
-def _cause(session: Session, answer: Answer) -> tuple[str, str, str]:
+def _cause(session: Session, answer: Answer, told: Callable[[int], str | None]) -> tuple[str, str, str]:
     """Stable code, what happened, and what to do."""
     status = session.code if session.code is not None else -1
     if answer.failure is not None:
-        told = answer.failure.code
-        code = told if _RUNNER_CODE.fullmatch(told) else "run.failed"
-        return code, f"{_printable(told)}: {_printable(answer.failure.message)}", f"Its exit status is {status}."
+        name = answer.failure.code
+        code = name if _RUNNER_CODE.fullmatch(name) else "run.failed"
+        return code, f"{_printable(name)}: {_printable(answer.failure.message)}", f"Its exit status is {status}."
     if status > 128:
         try:
             number = signal.Signals(status - 128)
         except ValueError:
             return "run.failed", f"exit status {status}", "Its messages say why."
-        hint = explain_status(status) or "Something on the device ended it."
+        hint = told(status) or explain_status(status) or "Something on the device ended it."
         return f"run.{number.name.lower()}", f"it was ended by {number.name} (exit status {status})", hint
     if status in (126, 127):
         hint = explain_status(status) or "Run `etcli deploy` again."
@@ -61,9 +73,9 @@ def _cause(session: Session, answer: Answer) -> tuple[str, str, str]:
         return (
             "run.no_result",
             "it ended with exit status 0 and without a result",
-            "It was killed, or it is no runner of etcli's protocol.",
+            told(status) or "It was killed, or it is no runner of etcli's protocol.",
         )
-    return "run.failed", f"exit status {status}", "Its messages say why."
+    return "run.failed", f"exit status {status}", told(status) or "Its messages say why."
 
 
 def _last_lines(session: Session) -> list[str]:

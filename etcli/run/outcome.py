@@ -101,7 +101,8 @@ def make_record(
     """
     stats, tokens = answer.stats, answer.tokens
     prefill = answer.prefill
-    span = tokens[-1].t_s - tokens[0].t_s if len(tokens) > 1 else 0.0
+    times = [token.t_s for token in tokens if token.t_s is not None]
+    span = times[-1] - times[0] if times else 0.0
     record = RunRecord(
         name=name,
         runner=runner,
@@ -113,7 +114,7 @@ def make_record(
         stop_reason=session.ended_by or "interrupted",
         prefill_tokens_per_s=prefill.tokens / prefill.seconds if prefill and prefill.seconds > 0 else None,
         decode_tokens_per_s=(len(tokens) - 1) / span if span > 0 else None,
-        time_to_first_token_s=tokens[0].t_s if tokens else None,
+        time_to_first_token_s=times[0] if times else None,
         load_s=answer.loaded.load_s if answer.loaded else None,
         peak_memory_bytes=None,
         threads=answer.loaded.threads if answer.loaded else None,

@@ -14,7 +14,7 @@ from etcli.common.errors import EtcliError
 from etcli.device.base import Device, Stream
 from etcli.run.capture import STDERR, Capture
 from etcli.run.events import AnyEvent, Note
-from etcli.run.runners import Runner
+from etcli.run.runners import Reader
 
 _LONGEST_LINE = 1 << 16
 _QUEUED_LINES = 4096
@@ -33,7 +33,7 @@ class Session:
 
 def run_program(
     device: Device,
-    runner: Runner,
+    reader: Reader,
     argv: list[str],
     *,
     cwd: str,
@@ -59,7 +59,7 @@ def run_program(
                     session.code = stream.code
                     break
                 capture.line(line)
-                event = runner.parse(line) if len(line) <= _LONGEST_LINE else Note(text=line[:_LONGEST_LINE])
+                event = reader.line(line) if len(line) <= _LONGEST_LINE else Note(text=line[:_LONGEST_LINE])
                 session.events.append(event)
                 on_event(event)
         except TimeoutError:
@@ -74,6 +74,10 @@ def run_program(
             session.seconds = time.monotonic() - started
             session.stderr = stream.stderr
             capture.text(STDERR, session.stderr)
+    if session.code is not None:
+        for event in reader.end(session.stderr, session.code):
+            session.events.append(event)
+            on_event(event)
     return session
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import platform
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from etcli.common.hashing import file_sha256
 from etcli.common.workspace import Workspace
 from etcli.device.base import Device
 from etcli.device.builds import LocalBuild, choose_build
-from etcli.device.deployed import PROMPT_IDS, deployment_difference, folder_problem, read_deployment
+from etcli.device.deployed import deployment_difference, folder_problem, read_deployment
 from etcli.device.platform import check_platform
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.run_record import DeviceFacts, RunRecord
@@ -22,7 +22,7 @@ from etcli.output.console import Console
 from etcli.output.units import seconds_text
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST, command_line, require_bundle
-from etcli.run.binary import place_binary
+from etcli.run.binary import Placed, place_binary
 from etcli.run.capture import RECORD, Capture
 from etcli.run.events import AnyEvent, Loaded, Note, Start
 from etcli.run.failure import explain
@@ -32,9 +32,6 @@ from etcli.run.runners import RUNNERS, Job, Runner
 from etcli.run.session import Session, run_program
 
 __all__ = ["RunOptions", "run"]
-
-# A prompt of more characters goes into a file: old adb daemons take at most 4096 bytes of command.
-_LONGEST_PROMPT_ARGUMENT = 2000
 
 
 @dataclass(frozen=True)
@@ -83,6 +80,23 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
     ids = prompt_ids(tokenizer, bundle, text, chat=chat, system=recipe.run.system)
     most = options.max_new_tokens or recipe.run.max_new_tokens
     _note_room(len(ids), most, bundle, console)
+    job = Job(
+        bundle=bundle,
+        bundle_folder=bundle_folder,
+        tokenizer=tokenizer,
+        prompt=text,
+        chat=chat,
+        system=recipe.run.system,
+        prompt_ids=ids,
+        max_new_tokens=most,
+        threads=recipe.run.threads,
+        ignore_stop_ids=options.ignore_stop_ids,
+        forced=options.force,
+    )
+    launch = runner.launch(job)
+    if options.stream:
+        for remark in launch.remarks:
+            console.warn(remark.message, code=remark.code)
     build = choose_build(
         loaded,
         workspace,
@@ -101,7 +115,7 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
         prompt_tokens=len(ids),
         max_new_tokens=most,
         vocab_size=bundle.model.vocab_size,
-        stop_ids=() if options.ignore_stop_ids else bundle.model.stop_ids,
+        stop_ids=launch.stop_ids,
         stream=tokenizer.stream(),
         write=console.write if options.stream else lambda _: None,
     )
@@ -112,21 +126,12 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
         console.step(f"run {recipe.name} on {device.serial} ({facts.model}{emulated})")
         if options.stream
         else contextlib.nullcontext(),
-        _prompt_file(device, folder, ids) as ids_file,
+        _files(device, folder, launch.files),
     ):
-        program = f"{folder}/bin/{runner.program}"
+        program = Placed(f"{folder}/bin/{runner.program}")
         if options.runner_binary is not None:
-            program = place_binary(device, folder, options.runner_binary, build.manifest)
-        job = Job(
-            program=program,
-            folder=folder,
-            prompt_ids=ids,
-            ids_file=ids_file,
-            max_new_tokens=most,
-            threads=recipe.run.threads,
-            ignore_stop_ids=options.ignore_stop_ids,
-        )
-        with _until_first_token(facts, len(ids), options, console) as tell:
+            program = place_binary(device, folder, options.runner_binary, build.manifest, runner.opens)
+        with _until_first_token(runner.activity, facts, len(ids), options, console) as tell:
 
             def on_event(event: AnyEvent) -> None:
                 tell(event)
@@ -134,17 +139,17 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
 
             session = run_program(
                 device,
-                runner,
-                runner.argv(job),
+                runner.reader(job),
+                [program.path, *launch.arguments],
                 cwd=folder,
-                env=_environment(build, folder),
+                env=_environment(build, folder, program),
                 timeout_s=recipe.run.timeout_s,
                 capture=capture,
                 on_event=on_event,
             )
         answer.finish()
         if session.ended_by is None and (answer.stats is None or answer.failure is not None or session.code != 0):
-            raise explain(device, facts, session, answer, capture)
+            raise explain(device, facts, session, answer, capture, runner.explain)
         record = make_record(
             recipe.name,
             runner=recipe.run.runner,
@@ -154,7 +159,7 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
             answer=answer,
             session=session,
             device=facts,
-        )
+        ).model_copy(update={"simulated": bundle.simulated})
         capture.record(record)
         console.detail(f"    kept in {capture.folder}")
     return _ended(record, session, capture, recipe.run.timeout_s, console)
@@ -162,7 +167,7 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
 
 @contextlib.contextmanager
 def _until_first_token(
-    facts: DeviceFacts, prompt_tokens: int, options: RunOptions, console: Console
+    activity: str, facts: DeviceFacts, prompt_tokens: int, options: RunOptions, console: Console
 ) -> Iterator[Callable[[AnyEvent], None]]:
     """Says what the runner is at until it gives its first token. Yields what takes its events."""
     if not options.stream:  # whoever does not show the text shows something of their own
@@ -171,7 +176,7 @@ def _until_first_token(
     # A virtual device of this machine's own architecture runs as fast as the machine.
     slow = facts.emulated and facts.abi == "arm64-v8a" and platform.machine() not in ("aarch64", "arm64")
     note = " (instructions are emulated: it may take about a minute)" if slow else ""
-    with console.waiting("loading") as tell:
+    with console.waiting(activity) as tell:
 
         def take(event: AnyEvent) -> None:
             if isinstance(event, Loaded):
@@ -245,34 +250,37 @@ def _check_deployed(
                 hint=f"Run: {command_line('deploy', loaded, workspace, *words)}",
             )
         console.warn(f"running an outdated deployment: {difference}", code="deploy.outdated")
-    if deployed is not None and f"bin/{runner.program}" not in {file.path for file in deployed.files}:
+    if (
+        options.runner_binary is None
+        and deployed is not None
+        and f"bin/{runner.program}" not in {file.path for file in deployed.files}
+    ):
         raise StaleError(
             f"the deployment in {folder} on {device.serial} has no {runner.program}",
             code="deploy.no_runner",
-            hint=f"Run: {command_line('build', loaded, workspace, '--target', build.target)}, then deploy again.",
+            hint=runner.missing_hint
+            or f"Run: {command_line('build', loaded, workspace, '--target', build.target)}, then deploy again.",
         )
 
 
-def _environment(build: LocalBuild, folder: str) -> dict[str, str]:
-    """Libraries that were staged beside the programs are found there, whatever run path they were linked with."""
-    libraries = any(file.path.endswith(".so") or ".so." in file.path for file in build.manifest.stage)
-    return {"LD_LIBRARY_PATH": f"{folder}/bin"} if libraries else {}
+def _environment(build: LocalBuild, folder: str, program: Placed) -> dict[str, str]:
+    """Libraries that were staged or sent beside the programs are found there, whatever run path they were linked with."""
+    staged = any(file.path.endswith(".so") or ".so." in file.path for file in build.manifest.stage)
+    folders = [*([program.libraries] if program.libraries else []), *([f"{folder}/bin"] if staged else [])]
+    return {"LD_LIBRARY_PATH": ":".join(folders)} if folders else {}
 
 
 @contextlib.contextmanager
-def _prompt_file(device: Device, folder: str, ids: tuple[int, ...]) -> Iterator[str | None]:
-    """The path of a file with `ids` on the device while the block runs, or None where they fit a command line."""
-    text = ",".join(map(str, ids))
-    if len(text) <= _LONGEST_PROMPT_ARGUMENT:
-        yield None
-        return
-    path = f"{folder}/{PROMPT_IDS}"
+def _files(device: Device, folder: str, files: Mapping[str, bytes]) -> Iterator[None]:
+    """`files` by name in `folder` of the device while the block runs."""
     with tempfile.TemporaryDirectory(prefix="etcli-") as scratch:
-        local = Path(scratch) / PROMPT_IDS
-        local.write_text(text + "\n", encoding="ascii")
-        device.push(local, path)
+        for name, content in files.items():
+            local = Path(scratch) / "file"
+            local.write_bytes(content)
+            device.push(local, f"{folder}/{name}")
     try:
-        yield path
+        yield
     finally:
-        with contextlib.suppress(EtcliError):
-            device.shell(["rm", "-f", path])
+        if files:
+            with contextlib.suppress(EtcliError):
+                device.shell(["rm", "-f", *(f"{folder}/{name}" for name in files)])

@@ -39,6 +39,33 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str, *, chat: bool, system: str 
     """
     if not chat:
         return tokenizer.encode(prompt, bos=True)
+    template, messages = _template(tokenizer), _messages(prompt, system)
+    controls = alternatives(tokenizer.control_texts)
+    if controls is None or not any(controls.search(message["content"]) for message in messages):
+        return tokenizer.encode(_render(tokenizer, template, messages), special=True)
+    opening, closing = _marks(template + prompt + (system or ""))
+    for message in messages:
+        message["content"] = controls.sub(lambda match: f"{opening}{match[0]}{closing}", message["content"])
+    text = _render(tokenizer, template, messages)
+    return [
+        token
+        for part, special in _parts(text, controls, opening, closing)
+        for token in tokenizer.encode(part, special=special)
+    ]
+
+
+def prompt_as_text(tokenizer: Tokenizer, prompt: str, *, chat: bool, system: str | None) -> str:
+    """The text of `prompt` as one user turn of the model's chat template, or `prompt` itself: for programs that are given text.
+
+    Unlike `encode_prompt`, this cannot say that a special token spelled by the user is words: compare what a program makes of it.
+
+    Raises:
+        CheckpointError: as `encode_prompt`.
+    """
+    return _render(tokenizer, _template(tokenizer), _messages(prompt, system)) if chat else prompt
+
+
+def _template(tokenizer: Tokenizer) -> str:
     if tokenizer.chat_template is None:
         raise CheckpointError(
             "this model has no chat template",
@@ -46,21 +73,12 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str, *, chat: bool, system: str 
             hint="It is a base model, or its template was left out: put its chat_template.jinja beside the tokenizer, "
             "or use --no-chat (run.chat: false in the recipe).",
         )
-    messages = [{"role": "user", "content": prompt}]
-    if system is not None:
-        messages.insert(0, {"role": "system", "content": system})
-    controls = alternatives(tokenizer.control_texts)
-    if controls is None or not any(controls.search(message["content"]) for message in messages):
-        return tokenizer.encode(_render(tokenizer, tokenizer.chat_template, messages), special=True)
-    opening, closing = _marks(tokenizer.chat_template + prompt + (system or ""))
-    for message in messages:
-        message["content"] = controls.sub(lambda match: f"{opening}{match[0]}{closing}", message["content"])
-    text = _render(tokenizer, tokenizer.chat_template, messages)
-    return [
-        token
-        for part, special in _parts(text, controls, opening, closing)
-        for token in tokenizer.encode(part, special=special)
-    ]
+    return tokenizer.chat_template
+
+
+def _messages(prompt: str, system: str | None) -> list[dict[str, str]]:
+    user = {"role": "user", "content": prompt}
+    return [user] if system is None else [{"role": "system", "content": system}, user]
 
 
 def _parts(text: str, controls: re.Pattern[str], opening: str, closing: str) -> Iterator[tuple[str, bool]]:

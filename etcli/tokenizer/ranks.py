@@ -26,8 +26,9 @@ LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
 """What the first line of a file of ranks looks like."""
 
 LLAMA3_PATTERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_BOS, _EOS = "<|begin_of_text|>", "<|end_of_text|>"
-_NAMED = {0: _BOS, 1: _EOS, 4: "<|finetune_right_pad_id|>", 6: "<|start_header_id|>", 7: "<|end_header_id|>"} | {
+LLAMA3_BOS, LLAMA3_EOS = "<|begin_of_text|>", "<|end_of_text|>"
+"""Llama 3's first two special tokens, right after the ranks."""
+_NAMED = {0: LLAMA3_BOS, 1: LLAMA3_EOS, 4: "<|finetune_right_pad_id|>", 6: "<|start_header_id|>", 7: "<|end_header_id|>"} | {
     8: "<|eom_id|>",
     9: "<|eot_id|>",
     10: "<|python_tag|>",
@@ -133,7 +134,7 @@ def open_ranks(path: Path, beside: Neighbours) -> TiktokenTokenizer:
     added = list(beside.settings.added) if beside.settings is not None else _special(path, len(ranks), beside)
     by_text = {token.text: token.id for token in added}
     _check_size(path, len(ranks), beside)
-    special = {"bos_token": _BOS, "eos_token": _EOS} | dict(beside.special_tokens)
+    special = {"bos_token": LLAMA3_BOS, "eos_token": LLAMA3_EOS} | dict(beside.special_tokens)
     if beside.settings is not None:
         bos = beside.settings.bos_id
         stops: Mapping[int, tuple[str, ...]] = dict.fromkeys(beside.settings.stop_ids, (SETTINGS,))
@@ -187,11 +188,11 @@ def _special(path: Path, count: int, beside: Neighbours) -> list[AddedToken]:
     named = {index: token for index, token in beside.added.items() if index >= count}
     wrong = next((token for index, token in beside.added.items() if index < count), None)
     first = named.get(count)
-    if wrong is not None or (named and (first is None or first.text != _BOS)):
+    if wrong is not None or (named and (first is None or first.text != LLAMA3_BOS)):
         found = wrong or first or named[min(named)]
         raise CheckpointError(
             f"{path.name} has {count:,} ranks, but the configuration beside it has {found.text} at {found.id}: "
-            f"Llama 3's first special token, {_BOS}, stands right after the ranks",
+            f"Llama 3's first special token, {LLAMA3_BOS}, stands right after the ranks",
             code="tokenizer.unsupported",
             hint="The two are of different models, or the file is cut off. Use the model's Hugging Face folder, which has a tokenizer.json.",
             file=path,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import samples
 from deploy_scene import Scene
-from tokenizer_kinds import meta_folder, spm_folder, spm_model
+from tokenizer_kinds import bpe_folder, meta_folder, spm_folder, spm_model
 
 from etcli.common.errors import CheckpointError
 from etcli.deploy.wanted import Sources, wanted_files
@@ -70,12 +72,26 @@ def test_the_mtk_runner_gets_the_binary(scene: Scene, tmp_path: Path) -> None:
     assert not made.local.exists()
 
 
-@pytest.mark.parametrize("kind", ["tiktoken", "hf"])
-def test_other_kinds_go_as_they_are(scene: Scene, tmp_path: Path, kind: str) -> None:
-    model = meta_folder(tmp_path / "model") if kind == "tiktoken" else None
-    paths = [file.path for file in wanted_files(sources(scene, model, "mtk"))]
+def test_ranks_go_as_they_are(scene: Scene, tmp_path: Path) -> None:
+    paths = [file.path for file in wanted_files(sources(scene, meta_folder(tmp_path / "model"), "mtk"))]
     assert BINARY not in paths
-    assert f"bundle/tokenizer/tokenizer.{'model' if kind == 'tiktoken' else 'json'}" in paths
+    assert "bundle/tokenizer/tokenizer.model" in paths
+    assert not scene.workspace.deploy_work.exists()
+
+
+def test_a_bpe_tokenizer_gets_its_end_token_told(scene: Scene, tmp_path: Path) -> None:
+    wanted = sources(scene, bpe_folder(tmp_path / "model"), "mtk")
+    bundle = wanted.bundle.model_copy(update={"model": wanted.bundle.model.model_copy(update={"stop_ids": (0, 2)})})
+    found = {file.path: file for file in wanted_files(replace(wanted, bundle=bundle))}
+    assert "bundle/tokenizer/tokenizer.json" in found
+    made = found["bundle/tokenizer/tokenizer_config.json"]
+    assert json.loads(made.local.read_bytes()) == {"eos_token": "<|im_end|>"}
+
+
+def test_a_model_that_is_no_bpe_is_refused(scene: Scene) -> None:
+    with pytest.raises(CheckpointError, match="it is a WordLevel model") as caught:
+        wanted_files(sources(scene, None, "mtk"))
+    assert caught.value.problems[0].code == "tokenizer.upstream"
 
 
 def test_our_own_runner_needs_none(scene: Scene, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ CASES = {
     "export.backend": "export: {backend: neuron, precision: A16W4}\nneuron: {platform: DX4, sdk: simulator}",
     "build.target": "build: {target: android}",
     "build.executorch.from": "build: {executorch: {from: source}}",
-    "run.runner": "run: {runner: mtk}",
     "run.temperature": "run: {temperature: 0.7}",
     "run.top_p": "run: {top_p: 0.9}",
 }

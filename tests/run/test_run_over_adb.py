@@ -142,7 +142,7 @@ def test_runner_binary_of_the_users_own(run_script: RunScript, device: AdbDevice
 def test_long_prompt_goes_through_a_file(
     run_script: RunScript, monkeypatch: pytest.MonkeyPatch, device: AdbDevice
 ) -> None:
-    monkeypatch.setattr("etcli.run.stage._LONGEST_PROMPT_ARGUMENT", 3)
+    monkeypatch.setattr("etcli.run.runners.etcli_runner.LONGEST_PROMPT_ARGUMENT", 3)
     check = '#!/bin/sh\n[ "$(cat "$4")" = 3,4,5 ] || exit 1\n'
     lines = samples.answer_lines([samples.STOP_ID], prompt_tokens=3)
     record = run_script(samples.script(lines).replace("#!/bin/sh\n", check, 1), prompt="Hello world Tokyo")

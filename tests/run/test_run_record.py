@@ -43,9 +43,9 @@ def test_what_the_runner_is_at_is_said_until_it_answers(
     assert "    loaded in 0.25 s; prefill of 2 tokens\n" in capsys.readouterr().err
     facts = scene.device.facts().model_copy(update={"abi": "arm64-v8a"})
     monkeypatch.setattr(stage.platform, "machine", lambda: "x86_64")
-    with stage._until_first_token(facts, 2, RunOptions(), scene.console) as tell:
+    with stage._until_first_token("loading", facts, 2, RunOptions(), scene.console) as tell:
         for line in samples.answer_lines([5])[:2]:
-            tell(RUNNERS["etcli"].parse(line))
+            tell(RUNNERS["etcli"].reader(None).line(line))
     assert "it may take about a minute" in capsys.readouterr().err
 
 
@@ -97,7 +97,7 @@ def test_events_after_the_end_and_unknown_ones_are_not_taken(run_script: RunScri
 def test_prompt_too_long_for_a_command_line_goes_through_a_file(
     run_script: RunScript, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etcli.run.stage._LONGEST_PROMPT_ARGUMENT", 3)
+    monkeypatch.setattr("etcli.run.runners.etcli_runner.LONGEST_PROMPT_ARGUMENT", 3)
     script = samples.script(samples.answer_lines([samples.STOP_ID], prompt_tokens=3), after='cat "$4" >&2')
     run_script(script, prompt="Hello world Tokyo")
     (folder,) = scene.workspace.runs.iterdir()

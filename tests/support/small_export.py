@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shift_contract import check_shift_bundle
+
 from etcli.common.workspace import Workspace
 from etcli.export.stage import ExportOptions, ExportResult, export
 from etcli.manifests.bundle import BundleManifest
@@ -64,11 +66,13 @@ def load_document(document: Mapping[str, Any]) -> LoadedRecipe:
 def export_here(
     document: Mapping[str, Any], root: Path, console: Console | None = None, **options: Any
 ) -> ExportResult:
-    """Export in this process."""
+    """Export in this process, and hold what came out against the MediaTek runner's contract where it has `cache: shift`."""
     loaded = load_document(document)
-    return export(
-        loaded, Workspace(root, loaded.recipe.name), ExportOptions(**options), console or Console(verbosity=-1)
-    )
+    workspace = Workspace(root, loaded.recipe.name)
+    result = export(loaded, workspace, ExportOptions(**options), console or Console(verbosity=-1))
+    if result.manifest is not None:
+        check_shift_bundle(workspace.bundle)
+    return result
 
 
 def start_export(document: Mapping[str, Any], root: Path) -> subprocess.Popen[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from shift_contract import check_method, method_of
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from etcli.export.backends.registry import BACKENDS
@@ -21,6 +22,7 @@ from etcli.llama.mask import additive_mask
 from etcli.llama.rope import rope_table, rotary_input
 from etcli.manifests.bundle import CacheKind
 from etcli.manifests.model import ModelConfig, RopeConfig
+from etcli.pte.read import read_program
 
 VOCABULARY = 160
 CACHE = 24
@@ -138,7 +140,18 @@ def write_bundle(folder: Path, spec: BundleSpec, *, seed: int = 3) -> TinyBundle
         else:
             _lower(folder / "chunks" / f"tiny_{k}.pte", spec.backend, programs)
     (folder / "runner.cfg").write_text("\n".join(lines) + "\n")
+    if spec.cache == "shift":
+        _check(folder, spec, config)
     return TinyBundle(folder, spec, model)
+
+
+def _check(folder: Path, spec: BundleSpec, config: ModelConfig) -> None:
+    """The programs against the MediaTek runner's contract, but for the equal numbers of layers and the one prompt shape that it asks for."""
+    for k, layers in enumerate(LAYERS):
+        programs = [read_program(path) for path in folder.glob(f"chunks/*_{k}.pte")]
+        for tokens in (*spec.shapes, 1):
+            caches = [(1, config.num_kv_heads, CACHE, config.head_dim)] * (2 * layers)
+            check_method(method_of(programs, tokens, CACHE), tokens, CACHE, caches)
 
 
 def _model_config(model: LlamaForCausalLM) -> ModelConfig:

@@ -123,3 +123,36 @@ def meta_folder(folder: Path, *, ranks: bytes | None = None, **params: Any) -> P
     (folder / "tokenizer.model").write_bytes(rank_file() if ranks is None else ranks)
     (folder / "params.json").write_text(json.dumps({"dim": 64, "n_layers": 2, "n_heads": 4} | params))
     return folder
+
+
+CHATML_TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def bpe_folder(folder: Path, *, bos: str | None = None, template: str | None = CHATML_TEMPLATE) -> Path:
+    """A Hugging Face folder with a byte-level BPE `tokenizer.json` and ChatML's tokens; `bos` is the token that it puts before a text."""
+    import tokenizers
+    from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+
+    inner = tokenizers.Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    inner.train_from_iterator(
+        CORPUS,
+        trainers.BpeTrainer(vocab_size=300, special_tokens=special, initial_alphabet=alphabet, show_progress=False),
+    )
+    if bos is not None:
+        inner.post_processor = processors.TemplateProcessing(
+            single=[bos, "$A"], special_tokens=[(bos, inner.token_to_id(bos))]
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    inner.save(str(folder / "tokenizer.json"))
+    config = {"eos_token": "<|im_end|>", **({} if bos is None else {"bos_token": bos})}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    if template is not None:
+        (folder / "chat_template.jinja").write_text(template)
+    return folder

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pydantic
 
 from etcli.common.errors import RunError
+from etcli.device.deployed import PROMPT_IDS
 from etcli.run.events import AnyEvent, Failure, Loaded, Note, Prefill, Start, Stats, Token
-from etcli.run.runners.base import Job
+from etcli.run.runners.base import Job, Launch, Reader
 
 PROTOCOL = 1
+
+LONGEST_PROMPT_ARGUMENT = 2000
+"""Characters. Old adb daemons take at most 4096 bytes of command."""
 
 _EVENTS: dict[str, type[Start | Loaded | Prefill | Token | Stats | Failure]] = {
     "start": Start,
@@ -27,22 +32,37 @@ class EtcliRunner:
     """The runner that `etcli build` makes."""
 
     program = "etcli_llama_runner"
+    activity = "loading"
+    missing_hint = None
+    opens = ()
 
-    def argv(self, job: Job) -> list[str]:
-        """The program and its arguments."""
-        words = [job.program, "--config", "bundle/runner.cfg"]
-        if job.ids_file is not None:
-            words += ["--prompt-ids-file", job.ids_file]
-        else:
-            words += ["--prompt-ids", ",".join(map(str, job.prompt_ids))]
+    def launch(self, job: Job) -> Launch:
+        """The configuration in the bundle says the rest. A prompt too long for a command line goes into a file."""
+        ids = ",".join(map(str, job.prompt_ids))
+        words = ["--config", "bundle/runner.cfg"]
+        in_file = len(ids) > LONGEST_PROMPT_ARGUMENT
+        words += ["--prompt-ids-file", PROMPT_IDS] if in_file else ["--prompt-ids", ids]
         words += ["--max-new-tokens", str(job.max_new_tokens)]
         if job.threads is not None:
             words += ["--threads", str(job.threads)]
         if job.ignore_stop_ids:
             words.append("--ignore-stop-ids")
-        return words
+        stop_ids = () if job.ignore_stop_ids else job.bundle.model.stop_ids
+        return Launch(tuple(words), stop_ids, {PROMPT_IDS: f"{ids}\n".encode()} if in_file else {})
 
-    def parse(self, line: str) -> AnyEvent:
+    def reader(self, job: Job) -> Reader:
+        """Every line is an event of its own."""
+        return _Lines()
+
+    def explain(self, status: int) -> str | None:
+        """It says itself what goes wrong."""
+        return None
+
+
+class _Lines:
+    """Implements `Reader`."""
+
+    def line(self, line: str) -> AnyEvent:
         """A line of stdout as an event; anything that is not one of the protocol's objects is a note.
 
         Raises:
@@ -72,3 +92,7 @@ class EtcliRunner:
                 hint="Run `etcli build` and `etcli deploy` again.",
             )
         return event
+
+    def end(self, stderr: str, status: int) -> Iterable[AnyEvent]:
+        """The last event came before the end."""
+        return ()
