@@ -55,6 +55,7 @@ for name, example in examples.items():
 
 ALONE, SHARED = "alone", "shared"
 ADAPTER, ALLOCATOR = "libneuronusdk_adapter.mtk.so", "libneuron_buffer_allocator.so"
+RUNTIME = "libetcli_neuron_sim.so"  # beside the adapter, which hands its calls on to it
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +104,7 @@ def test_what_the_backend_compiles_computes_what_pytorch_does(
 ) -> None:
     device = tmp_path / "device"
     device.mkdir()
-    for name in libraries:
+    for name in (*libraries, RUNTIME):
         shutil.copy(native_build / "neuron_sim" / name, device)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(device))
     for method in ("4t6c_0", "1t6c_0"):
