@@ -32,7 +32,7 @@ _LITTLE_DISK = 4 << 30
 
 
 def check_needs(loaded: LoadedRecipe, console: Console) -> None:
-    """Refuse an export whose tools are missing; warn of those that nobody has validated. Nothing is read of the checkpoint.
+    """Refuse an export whose tools are missing; warn of those that nobody has validated, and of the simulated NPU. Nothing is read of the checkpoint.
 
     Raises:
         RecipeError: a file that the recipe's `neuron` section names cannot be used.
@@ -42,6 +42,9 @@ def check_needs(loaded: LoadedRecipe, console: Console) -> None:
     problems = [*neuron_problems(loaded), *problems_of(needs)]
     if problems:
         raise EtcliError.many(problems)
+    neuron = loaded.recipe.neuron
+    if neuron is not None and neuron.simulated:
+        console.warn("simulated NPU: what is exported is for no phone's", code="neuron.simulated")
     for need in needs:
         if need.status == "warning":
             console.warn(f"{need.name}: {need.hint or need.version}", code="neuropilot.not_validated")

@@ -47,3 +47,4 @@ class RunRecord(Manifest):
     peak_memory_bytes: int | None
     threads: int | None
     device: DeviceFacts
+    simulated: bool = pydantic.Field(default=False, description="whether the NPU was the simulated one")

@@ -40,7 +40,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class BenchResult:
-    """Figures of one device. Those of an emulated device say nothing of a phone."""
+    """Figures of one device. Those of an emulated device, or of the simulated NPU, say nothing of a phone."""
 
     name: str
     target: str
@@ -49,6 +49,7 @@ class BenchResult:
     new_tokens: int
     runs: int
     figures: tuple[Figure, ...]
+    simulated: bool = False
 
 
 _QUANTITIES: tuple[tuple[str, str, Callable[[RunRecord], float | None]], ...] = (
@@ -94,6 +95,7 @@ def bench(
         new_tokens=len(last.tokens),
         runs=len(counted),
         figures=tuple(_figure(name, unit, [read(record) for record in counted]) for name, unit, read in _QUANTITIES),
+        simulated=last.simulated,
     )
 
 

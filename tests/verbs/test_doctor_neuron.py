@@ -160,8 +160,11 @@ def test_memory_and_disk_are_held_against_the_network(tmp_path: Path, monkeypatc
 
 
 def test_an_export_is_refused_before_anything_is_read(recipe: Recipes) -> None:
-    check_needs(recipe(), Console(verbosity=-1))
-    check_needs(recipe(sdk="simulator"), Console(verbosity=-1))
+    console = Console(verbosity=-1)
+    check_needs(recipe(), console)
+    assert console.warnings == []
+    check_needs(recipe(sdk="simulator"), console)
+    assert [(warning.code, "simulated" in warning.message) for warning in console.warnings] == [("neuron.simulated", True)]
     with pytest.raises(EtcliError) as caught:
         check_needs(recipe(sdk="nowhere", python="nowhere/python"), Console(verbosity=-1))
     codes = [problem.code for problem in caught.value.problems]

@@ -113,6 +113,10 @@ def _precisions(bundle: BundleManifest) -> str:
     return f"{bundle.precision}{scheme}{group}{head}"
 
 
+def _npu(bundle: BundleManifest) -> str:
+    return f"{bundle.platform}, simulated: for no phone's NPU" if bundle.simulated else str(bundle.platform)
+
+
 def _bundle(console: Console, bundle: BundleManifest) -> None:
     model = bundle.model
     shapes = ", ".join(str(shape) for shape in bundle.shapes)
@@ -124,6 +128,7 @@ def _bundle(console: Console, bundle: BundleManifest) -> None:
             f"{model.architecture}, {counted(model.num_layers, 'layer')}, hidden {model.hidden_size}, vocabulary {model.vocab_size}",
         ),
         ("backend", f"{bundle.backend}, {_precisions(bundle)}, {bundle.layout}, cache {bundle.cache}"),
+        *((("NPU platform", _npu(bundle)),) if bundle.platform is not None else ()),
         ("shapes", shapes),
         ("stop ids", ", ".join(map(str, model.stop_ids))),
         (
@@ -151,6 +156,7 @@ def _build(console: Console, build: BuildManifest) -> None:
         ("compiler", build.compiler),
         ("cmake", build.cmake),
         ("backends", ", ".join(build.backends) or "none"),
+        *((("NPU", "simulated: for no phone's"),) if build.simulated else ()),
         ("operators", f"{len(build.operators):,}"),
         *((f"operators of {custom.name}", ", ".join(custom.operators)) for custom in build.custom_ops),
     ]

@@ -33,7 +33,7 @@ def smoked(console: Console, result: SmokeResult) -> None:
     console.table("Stages", ("stage", "outcome", "time"), rows)
     device = result.device
     console.table(
-        f"Run on {device.serial}{' (emulated: rates say nothing of a phone)' if device.emulated else ''}",
+        f"Run on {device.serial}{_caveat(device.emulated, result.simulated)}",
         ("what", "value"),
         [
             ("device", f"{device.model}, {device.soc}, {device.abi}, {device.os}"),
@@ -54,7 +54,7 @@ def smoked(console: Console, result: SmokeResult) -> None:
 
 def measured(console: Console, result: BenchResult) -> None:
     """Median and spread of each figure."""
-    emulated = " (emulated: rates say nothing of a phone)" if result.device.emulated else ""
+    emulated = _caveat(result.device.emulated, result.simulated)
     rows = [
         (
             figure.name,
@@ -70,8 +70,14 @@ def measured(console: Console, result: BenchResult) -> None:
     console.table(title, ("figure", "median", "min", "max", "unit"), rows)
 
 
+def _caveat(emulated: bool, simulated: bool) -> str:
+    """Why figures are not a phone's, or nothing."""
+    why = [*(["emulated"] if emulated else []), *(["simulated NPU"] if simulated else [])]
+    return f" ({', '.join(why)}: rates say nothing of a phone)" if why else ""
+
+
 def _figures(record: RunRecord) -> str:
-    emulated = ", emulated" if record.device.emulated else ""
+    emulated = (", emulated" if record.device.emulated else "") + (", simulated NPU" if record.simulated else "")
     return (
         f"{counted(len(record.tokens), 'token')}, ended by {record.stop_reason}; prefill {rate_text(record.prefill_tokens_per_s)}, "
         f"decode {rate_text(record.decode_tokens_per_s)}, first token after {seconds_text(record.time_to_first_token_s)}, "
