@@ -1,7 +1,6 @@
 // For any CPU.
 #include "vector.inc"
 
-
 namespace etcli::aqlm {
 
 extern const Kernel kernels_baseline[2];

@@ -85,8 +85,6 @@ Error multiply(KernelRuntimeContext& context, const char* op, int64_t books, con
   }
   Call call{};
   const int64_t width = input.size(input.dim() - 1);
-  call.tokens = 1;
-  for (int64_t i = 0; i + 1 < input.dim(); ++i) call.tokens *= input.size(i);
   call.groups = width / kGroup;
   call.outputs = codes.size(1);
   call.books = books;
@@ -106,11 +104,13 @@ Error multiply(KernelRuntimeContext& context, const char* op, int64_t books, con
     return Error::InvalidArgument;
   }
   if (!is_readable(op, "out", out, ScalarType::Float)) return Error::InvalidArgument;
+  if (out.numel() == 0) return Error::Ok;
   if (overlap(out, input) || overlap(out, codes) || overlap(out, codebooks) || overlap(out, scales) || (bias.has_value() && overlap(out, *bias))) {
     ET_LOG(Error, "%s: out overlaps an input", op);
     return Error::InvalidArgument;
   }
 
+  call.tokens = out.numel() / call.outputs;
   call.input = input.const_data_ptr<float>();
   call.codes = reinterpret_cast<const uint8_t*>(codes.const_data_ptr<int8_t>());  // stored as signed; an index is the same bits
   call.codebooks = codebooks.const_data_ptr<float>();

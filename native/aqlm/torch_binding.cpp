@@ -55,13 +55,13 @@ void in_parallel(int64_t threads, void (*work)(void* context, int64_t thread), v
 
 // Everything is checked, and `out` is contiguous.
 void compute(const Tensor& input, const Tensor& codes, const Tensor& codebooks, const Tensor& scales, const OptionalTensor& bias, const Tensor& out) {
+  if (out.numel() == 0) return;
   const Tensor rows = input.contiguous();
   etcli::aqlm::Call call{};
   call.groups = codes.size(0);
   call.outputs = codes.size(1);
   call.books = codes.size(2);
-  call.tokens = 1;
-  for (const int64_t size : input.sizes().slice(0, static_cast<size_t>(input.dim() - 1))) call.tokens *= size;
+  call.tokens = out.numel() / call.outputs;
   call.input = rows.const_data_ptr<float>();
   call.codes = static_cast<const uint8_t*>(codes.const_data_ptr());
   call.codebooks = codebooks.const_data_ptr<float>();
