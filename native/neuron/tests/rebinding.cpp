@@ -186,11 +186,25 @@ TEST_CASE("fault 22: refused memory objects and hints end the call, and are trie
       CHECK(fixture::is_logged(std::string(function) + " for "));
       CHECK(fixture::is_logged("NEURON_UNMAPPABLE (6)"));
       CHECK(std::count(fake.calls.begin(), fake.calls.end(), "NeuronExecution_compute()") == 0);
-      CHECK(fresh.run(tensors) == Error::Ok);
+      // A hint that was refused is given again; one that was taken is not.
+      const Calls again = calls_of(fresh, tensors);
+      CHECK(std::count(again.begin(), again.end(), std::string(function) + "(0, 0, 16)") == (call == 1 ? 2 : 1));
       CHECK(out.data[0] == 1);
       CHECK(calls_of(fresh, tensors) == kBare);
     }
   }
+}
+
+TEST_CASE("fault 23: a hint that another's failure leaves behind is not taken for the binding before it") {
+  Fake& fake = fixture::adapter();
+  fake.reset();
+  Loaded loaded(fixture::blob({16}, {16}), {{"ImportForever", fixture::kOn}});
+  const Shared a(4, 1), b(4, 2), out(4), other(4);
+  CHECK(loaded.run({a.tensor(), out.tensor()}) == Error::Ok);
+  fake.fails("NeuronExecution_setOutputFromMemory");
+  CHECK(loaded.run({b.tensor(), other.tensor()}) == Error::Internal);  // input 0 is bound to b by its hint
+  CHECK(loaded.run({a.tensor(), out.tensor()}) == Error::Ok);
+  CHECK(out.data[0] == 1);
 }
 
 TEST_CASE("a tensor that ends behind its buffer is refused") {
