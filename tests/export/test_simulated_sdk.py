@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from simulated_npu import run_network
 
 from etcli.common.errors import ToolError
 from etcli.export.backends.neuron import compile_specs
@@ -92,6 +93,57 @@ def test_a_partition_is_converted_and_compiled(sdk: SimpleNamespace, partition: 
     assert not network.shared
     assert {constant.name for constant in network.constants} == {"linear.weight", "linear.bias"}
     assert b"linear.weight" in network.program
+
+
+def test_equal_outputs_and_views_are_written_each_to_its_place(sdk: SimpleNamespace, tmp_path: Path) -> None:
+    from executorch.exir import EdgeCompileConfig, to_edge
+
+    class Many(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x * 2.0, x * 2.0, (x * 2.0).reshape(6), x.reshape(3, 2), y.unsqueeze(0), torch.cat([y, y])[2:]
+
+    inputs = (torch.rand(2, 3), torch.rand(2))
+    exported = torch.export.export(Many(), inputs, strict=True)
+    edge = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False)).exported_program()
+    settings = {"prepend_input_quantize_ops_indices": [0, 1], "append_output_dequantize_ops_indices": list(range(6))}
+    blob = sdk.neuron.compile(converter_of(sdk, edge, **settings).convert_to_mlir(), PLATFORM)
+    found = run_network(blob, None, inputs, tmp_path)
+    for output, eager in zip(found, Many()(*inputs), strict=True):
+        assert torch.equal(output, eager)
+
+
+def test_constants_are_folded_only_where_nothing_changes(sdk: SimpleNamespace, tmp_path: Path) -> None:
+    from executorch.exir import EdgeCompileConfig, to_edge
+
+    quantised = torch.ops.quantized_decomposed
+
+    class Constants(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weight", torch.linspace(-1, 1, 12).reshape(3, 4))
+            self.register_buffer("stored", torch.arange(-6, 6, dtype=torch.int8).reshape(3, 4))
+            self.register_buffer("scales", torch.tensor([0.1, 0.2, 0.3]))
+            self.register_buffer("zero_points", torch.tensor([1, 0, -2]))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            channels = (0, -128, 127, torch.int8)
+            rounded = quantised.quantize_per_channel(self.weight, self.scales, self.zero_points, *channels)
+            own = quantised.dequantize_per_channel(rounded, self.scales, self.zero_points, *channels)
+            before = quantised.dequantize_per_channel(self.stored, self.scales, None, *channels)
+            whole = quantised.dequantize_per_tensor(self.stored, 0.3, 1, -128, 127, torch.int8)
+            # The weight as it is, too: it keeps its name, the rounded one has a number.
+            return x @ self.weight.t() + x @ own.t() + (before + whole).sum(1)
+
+    inputs = (torch.rand(2, 4),)
+    exported = torch.export.export(Constants(), inputs, strict=True)
+    edge = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False)).exported_program()
+    blob = sdk.neuron.compile(converter_of(sdk, edge).convert_to_mlir(), PLATFORM)
+    constants = {constant.name: constant for constant in read_blob(blob).constants}
+    assert (constants["weight"].stored, constants["weight"].scales) == ("float32", None)
+    assert (constants["weight.2"].stored, constants["weight.2"].axis) == ("int8", 0)
+    assert all(constant.dtype == "float32" for constant in constants.values() if constant.scales is not None)
+    (output,) = run_network(blob, None, inputs, tmp_path)
+    torch.testing.assert_close(output, Constants()(*inputs), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(

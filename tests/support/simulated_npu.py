@@ -116,8 +116,10 @@ def _restored(
     if stored["axis"] is not None:
         shape[stored["axis"]] = -1
     scales = np.frombuffer(_part(blob, stored["scales"]), np.float32).reshape(shape)
-    zero_points = np.frombuffer(_part(blob, stored["zero_points"]), np.int32).reshape(shape)
-    return (values.astype(np.float32) - zero_points.astype(np.float32)) * scales
+    whole = values.astype(np.float32)
+    if stored["zero_points"] is not None:
+        whole -= np.frombuffer(_part(blob, stored["zero_points"]), np.int32).astype(np.float32).reshape(shape)
+    return whole * scales
 
 
 def _part(data: bytes, place: Mapping[str, int]) -> bytes:

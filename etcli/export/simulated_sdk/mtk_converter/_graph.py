@@ -36,13 +36,15 @@ class Stored:
 
     def restored(self) -> torch.Tensor:
         """What it stands for, as the simulated NPU computes it in float32."""
-        if self.scales is None or self.zero_points is None:
+        if self.scales is None:
             return self.values
         shape = [1] * self.values.dim()
         if self.axis is not None:
             shape[self.axis] = -1
-        zero_points = self.zero_points.to(torch.float32).reshape(shape)
-        return (self.values.to(torch.float32) - zero_points) * self.scales.reshape(shape)
+        values = self.values.to(torch.float32)
+        if self.zero_points is not None:
+            values = values - self.zero_points.to(torch.float32).reshape(shape)
+        return values * self.scales.reshape(shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +84,7 @@ class _Rebuilding:
         self.new: dict[torch.fx.Node, torch.fx.Node] = {}
         self.same: dict[tuple[object, ...], torch.fx.Node] = {}
         self.sources: dict[str, torch.fx.Node] = {}
+        self.outputs = frozenset(program.graph_signature.user_outputs)
 
     def run(self) -> Simplified:
         nodes = list(self.program.graph.nodes)
@@ -123,14 +126,15 @@ class _Rebuilding:
         else:
             values = self._value(source)
         parameters = [self._value(argument) for argument in node.args[1:]]
-        if values is None or parameters[0] is None or node.kwargs.get("out_dtype") not in (None, torch.float32):
+        computed = any(isinstance(one, torch.fx.Node) and one not in self.tensors for one in node.args[1:])
+        if values is None or computed or node.kwargs.get("out_dtype") not in (None, torch.float32):
             return
-        zero_points = parameters[1] if parameters[1] is not None else 0
+        scales, zero_points = parameters[:2]
         stored = Stored(
             values.detach().contiguous(),
-            torch.as_tensor(parameters[0]).to(torch.float32).reshape(-1),
-            torch.as_tensor(zero_points).to(torch.int32).reshape(-1),
-            int(parameters[2]) if "per_channel" in operator(node) else None,
+            torch.as_tensor(scales).to(torch.float32).reshape(-1),
+            None if zero_points is None else torch.as_tensor(zero_points).to(torch.int32).reshape(-1),
+            int(parameters[2]) % values.dim() if "per_channel" in operator(node) else None,
         )
         # What is restored from the stored values must be what the graph computes; scales that float32 cannot hold are left in the graph.
         if torch.equal(stored.restored(), node.target._op(values, *parameters)):  # type: ignore[union-attr]
@@ -173,11 +177,15 @@ class _Rebuilding:
         return made
 
     def _once(self, node: torch.fx.Node) -> torch.fx.Node:
-        """The copy of `node`, or the one that computes the same: each user of a quantised tensor has a dequantise operator of its own."""
+        """The copy of `node`, or the one that computes the same: each user of a quantised tensor has a dequantise operator of its own.
+
+        Outputs stay nodes of their own, since each is written where its caller says.
+        """
         made = self.graph.node_copy(node, lambda old: self.new[old])
         same = self.same.setdefault((made.target, repr(made.args), repr(made.kwargs)), made)
-        if same is not made:
-            self.graph.erase_node(made)
+        if same is made or node.name in self.outputs:
+            return made
+        self.graph.erase_node(made)
         return same
 
 
