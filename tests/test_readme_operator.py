@@ -20,6 +20,7 @@ README = Path(__file__).parents[1] / "README.md"
 NAMED = re.compile(r"^(?:#|//) (\S+\.\w+)\n", re.MULTILINE)
 
 THREADS = """\
+#include <cstdio>
 #include <omp.h>
 #include <executorch/extension/kernel_util/make_boxed_from_unboxed_functor.h>
 using executorch::aten::Tensor;
@@ -28,6 +29,8 @@ static Tensor& threads(executorch::runtime::KernelRuntimeContext&, const Tensor&
   #pragma omp parallel reduction(+ : count)
   count += 1;
   out.mutable_data_ptr<float>()[0] = static_cast<float>(count);
+  std::printf("printed by the operator");
+  std::fflush(stdout);
   return out;
 }
 EXECUTORCH_LIBRARY(count, "threads.out", threads);
@@ -121,5 +124,6 @@ def test_followed_to_its_end(tmp_path: Path) -> None:
     assert "generate.cpp.o" not in log, "the tree that was there is built on"
     runner = commands()[2][0]
     for threads in ("1", "3"):
-        run([runner, "--model", "threads.pte", "--threads", threads, "--output-dir", "counted"], tmp_path)
+        events = run([runner, "--model", "threads.pte", "--threads", threads, "--output-dir", "counted"], tmp_path)
+        assert [json.loads(line)["event"] for line in events.splitlines()] == ["start", "loaded", "output", "stats"]
         assert numpy.fromfile(tmp_path / "counted" / "output_0.bin", "float32").tolist() == [float(threads)]

@@ -32,6 +32,7 @@ int run_program(const ProgramInfo& info, int argc, char** argv, const std::funct
         return 0;
       }
     }
+    keep_stdout_for_events();
     emit(event("start").put("protocol", 1).put("runner", info.name).put("version", etcli_version()).put("executorch", executorch_version()));
     const Flags flags = parse_flags(words, info.flags);
     start_runtime(flags.has("--verbose"));
