@@ -137,8 +137,10 @@ def _sources(
         build_command=command_line("build", loaded, workspace, "--target", build.target),
     )
     if sources.runner == "mtk":
+        # What its binary registers is the user's affair, not this build's.
         _check_upstream(bundle, console)
-    check_fit(bundle, build.manifest, rebuild=sources.build_command, export=sources.export_command)
+    else:
+        check_fit(bundle, build.manifest, rebuild=sources.build_command, export=sources.export_command)
     check_platform(
         bundle, build.manifest, device, rebuild=sources.build_command, force=options.force, console=console
     )

@@ -57,6 +57,7 @@ from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import REPORT
 from etcli.recipe.resolved import write_resolved
 from etcli.recipe.sources import adapter_path, source_stamp
+from etcli.recipe.upstream import runner_remark
 from etcli.tokenizer.base import Tokenizer
 from etcli.tokenizer.opening import open_tokenizer
 
@@ -255,6 +256,9 @@ class _Export:
         long = long_cache_warning(self.loaded, model)
         if long is not None:
             self.console.warn(long, code="export.long_cache")
+        runner = runner_remark(self.loaded, model)
+        if runner is not None:
+            self.console.warn(runner, code="mtk.rope_scaling")
         for remark in checkpoint.remarks:
             if remark != DEMONSTRATION or self.loaded.recipe.model.quantize is None:  # else it has been said
                 self.console.warn(remark, code="checkpoint.remark")

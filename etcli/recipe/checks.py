@@ -16,7 +16,7 @@ from etcli.recipe.neuron import (
     worker_findings,
 )
 from etcli.recipe.paths import is_operator_folder
-from etcli.recipe.precisions import precision_findings
+from etcli.recipe.precisions import embedding_precision, precision_findings
 from etcli.recipe.schema import Recipe
 from etcli.recipe.written import Written, shorten
 from etcli.tables.operators import OFFERED
@@ -96,6 +96,12 @@ def _mtk_runner(recipe: Recipe) -> Iterator[Finding]:
         yield "export.cache", "the mtk runner shifts its caches; a ring is for the etcli runner", "Use cache: shift."
     if len(recipe.export.shapes) > 2:
         yield "export.shapes", "the mtk runner takes one prompt shape", "Keep one prompt shape and the 1t shape."
+    if (embedding := embedding_precision(recipe)) != "fp32":
+        yield (
+            "export.embedding",
+            f"the mtk runner copies rows of the embedding into the first chunk as they are, which takes float32 and not {embedding}",
+            "Use embedding: fp32 (or leave it out).",
+        )
 
 
 def _target(recipe: Recipe) -> Iterator[Finding]:
@@ -145,7 +151,7 @@ CHECKS = (
     Check(("export.backend", "export.embedding"), embedding_findings),
     Check(("export.backend", "export.python"), worker_findings),
     Check(("export.backend", "export.cache"), _ring),
-    Check(("run.runner", "export.cache", "export.shapes"), _mtk_runner),
+    Check(("run.runner", "export.cache", "export.shapes", "export.embedding"), _mtk_runner),
 )
 
 

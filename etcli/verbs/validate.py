@@ -26,6 +26,7 @@ from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.neuron import neuron_problems
 from etcli.recipe.sources import adapter_path
 from etcli.recipe.support import unsupported
+from etcli.recipe.upstream import runner_remark
 from etcli.tokenizer.base import Tokenizer
 from etcli.tokenizer.chat import encode_prompt
 from etcli.tokenizer.opening import open_tokenizer
@@ -90,6 +91,9 @@ def validate(loaded: LoadedRecipe, console: Console) -> Validated:
             long = long_cache_warning(loaded, model)
             if long is not None:
                 console.warn(long, code="export.long_cache")
+            remark = runner_remark(loaded, model)
+            if remark is not None:
+                console.warn(remark, code="mtk.rope_scaling")
         _check_tokenizer(loaded, path, model, problems, console)
     problems.raise_if_any()
     return Validated(loaded.path, loaded.recipe.name, path, kind, model)

@@ -110,7 +110,10 @@ class LocalDevice:
             process = subprocess.Popen(
                 self._words(argv),
                 cwd=self.local(cwd) if cwd else None,
-                env={**os.environ, **(env or {})},
+                env={
+                    **os.environ,
+                    **{name: value.replace(ROOT, str(self.root)) for name, value in (env or {}).items()},
+                },
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
