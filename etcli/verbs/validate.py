@@ -91,9 +91,9 @@ def validate(loaded: LoadedRecipe, console: Console) -> Validated:
             long = long_cache_warning(loaded, model)
             if long is not None:
                 console.warn(long, code="export.long_cache")
-            remark = runner_remark(loaded, model)
-            if remark is not None:
-                console.warn(remark, code="mtk.rope_scaling")
+            limit = runner_remark(loaded, model)
+            if limit is not None:
+                console.warn(limit, code="mtk.rope_scaling")
         _check_tokenizer(loaded, path, model, problems, console)
     problems.raise_if_any()
     return Validated(loaded.path, loaded.recipe.name, path, kind, model)
