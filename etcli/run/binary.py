@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from etcli.common.errors import UsageError
+from etcli.common.errors import EtcliError, UsageError
 from etcli.common.hashing import file_sha256
 from etcli.device.base import Device
 from etcli.device.deployed import RUNNER_BINARY, RUNNER_LIBRARIES
 from etcli.manifests.build import BuildManifest
+from etcli.recipe.loaded import LoadedRecipe
+from etcli.tables.neuropilot import neuropilot
 from etcli.toolchain.elf import read_elf
+from etcli.toolchain.neuropilot import find_library, find_sdk
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,14 @@ class Placed:
     libraries: str | None = None
 
 
-def place_binary(device: Device, folder: str, binary: Path, build: BuildManifest, opens: Sequence[str] = ()) -> Placed:
+def place_binary(
+    device: Device,
+    folder: str,
+    binary: Path,
+    build: BuildManifest,
+    opens: Sequence[str] = (),
+    others: Sequence[Path] = (),
+) -> Placed:
     """Send `binary` and its libraries, as far as the device has them not already, and return where they are.
 
     Its libraries are those that it is linked with, and theirs, where they stand beside it or where a build of ExecuTorch leaves its MediaTek
@@ -30,6 +41,7 @@ def place_binary(device: Device, folder: str, binary: Path, build: BuildManifest
 
     Args:
         opens: libraries that it opens by name while it runs, sent where they stand there too.
+        others: libraries of `opens` that stand elsewhere, sent where they are for the same machine and none stands beside the program.
 
     Raises:
         UsageError: it is no ELF file, or not for the machine and loader that the build for this device has.
@@ -56,9 +68,25 @@ def place_binary(device: Device, folder: str, binary: Path, build: BuildManifest
     path = f"{folder}/{RUNNER_BINARY}"
     _send(device, binary, path, executable=True)
     libraries = list(_libraries(binary, elf.needed, opens))
+    names = {library.name for library in libraries}
+    libraries += [path for path in others if path.name not in names and read_elf(path).machine == elf.machine]
     for library in libraries:
         _send(device, library, f"{folder}/{RUNNER_LIBRARIES}/{library.name}")
     return Placed(path, f"{folder}/{RUNNER_LIBRARIES}" if libraries else None)
+
+
+def vendor_libraries(loaded: LoadedRecipe) -> list[Path]:
+    """MediaTek's libraries for the phone, out of the SDK that the recipe or the environment names. None where there is none: a phone may have its own."""
+    neuron = loaded.recipe.neuron
+    if loaded.recipe.export.backend != "neuron" or neuron is None or neuron.simulated:
+        return []
+    root, found = None, []
+    with contextlib.suppress(EtcliError):
+        root = find_sdk(loaded).root
+    for library in neuropilot().libraries:
+        with contextlib.suppress(EtcliError):
+            found.append(find_library(library, root))
+    return found
 
 
 def _libraries(binary: Path, needed: Sequence[str], opens: Sequence[str]) -> Iterator[Path]:

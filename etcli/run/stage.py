@@ -22,7 +22,7 @@ from etcli.output.console import Console
 from etcli.output.units import seconds_text
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST, command_line, require_bundle
-from etcli.run.binary import Placed, place_binary
+from etcli.run.binary import Placed, place_binary, vendor_libraries
 from etcli.run.capture import RECORD, Capture
 from etcli.run.events import AnyEvent, Loaded, Note, Start
 from etcli.run.failure import explain
@@ -130,7 +130,8 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
     ):
         program = Placed(f"{folder}/bin/{runner.program}")
         if options.runner_binary is not None:
-            program = place_binary(device, folder, options.runner_binary, build.manifest, runner.opens)
+            others = vendor_libraries(loaded) if runner.opens else ()
+            program = place_binary(device, folder, options.runner_binary, build.manifest, runner.opens, others)
         with _until_first_token(runner.activity, facts, len(ids), options, console) as tell:
 
             def on_event(event: AnyEvent) -> None:

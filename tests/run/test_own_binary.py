@@ -13,12 +13,18 @@ from deploy_scene import Scene
 from local_device import LocalDevice
 from mtk_bundles import make_mtk_bundle
 from tokenizer_kinds import bpe_folder
+from vendor_sdk import make_library
 
 from etcli.common.errors import RunError, StaleError
 from etcli.common.workspace import Workspace
 from etcli.deploy.clean import clean
+from etcli.manifests.build import BuildManifest
 from etcli.manifests.run_record import RunRecord
 from etcli.output.console import Console
+from etcli.recipe.loaded import LoadedRecipe
+from etcli.recipe.schema import Recipe
+from etcli.run.binary import place_binary, vendor_libraries
+from etcli.run.runners.mtk_runner import MtkRunner
 from etcli.run.stage import RunOptions, run
 
 COMPILER = shutil.which("cc") or "cc"
@@ -92,6 +98,39 @@ def test_a_binary_and_its_libraries_are_sent_once(scene: Scene, compiled: Callab
     assert scene.deploy().current
     clean(scene.loaded, scene.device, scene.console)
     assert not scene.folder.exists()
+
+
+@pytest.mark.known_failure("mtk-libraries-opened-by-name")
+def test_the_vendors_libraries_come_from_the_sdk(
+    scene: Scene, compiled: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter, foreign = "libneuronusdk_adapter.mtk.so", tmp_path / "foreign"
+    make_library(tmp_path / "sdk" / adapter, ["NeuronModel_create"], compiler=COMPILER)
+    document = {
+        **scene.loaded.document,
+        "export": {"backend": "neuron", "precision": "A16W4"},
+        "neuron": {"platform": "mt6991", "sdk": "sdk"},
+    }
+    loaded = LoadedRecipe(
+        recipe=Recipe.model_validate(document), path=scene.loaded.path, base=tmp_path, document=document
+    )
+    monkeypatch.delenv("NEURON_USDK_ADAPTER_LIB", raising=False)
+    monkeypatch.setenv("NEURON_BUFFER_ALLOCATOR_LIB", str(foreign))
+    found = vendor_libraries(loaded)
+    assert found == [tmp_path / "sdk" / adapter]
+    assert vendor_libraries(scene.loaded) == []
+    binary, build = compiled("return ids();"), scene.workspace.build("host")
+    manifest = BuildManifest.read(build / "manifest.json")
+    opens = MtkRunner.opens
+    folder = scene.loaded.recipe.device_dir
+    assert (
+        place_binary(scene.device, folder, binary, manifest, opens, found).libraries == f"{folder}/.etcli-runner-libs"
+    )
+    assert sorted(path.name for path in (scene.folder / ".etcli-runner-libs").iterdir()) == [
+        "libneuron_backend.so",
+        "libneuron_buffer_allocator.so",
+        adapter,
+    ]
 
 
 @pytest.mark.known_failure("mtk-exit-status-zero")
