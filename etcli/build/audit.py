@@ -34,11 +34,13 @@ def audit(
     parts: Sequence[Component],
     libraries: Sequence[OperatorLibrary] = (),
     archives: Mapping[str, Path] | None = None,
+    simulated: Sequence[str] = (),
 ) -> Audit:
     """Read every file of `stage` and compare it with what `target` needs. Raises nothing for a bad file; see `Audit.problems`.
 
     Each program must come with all operators and delegates of `libraries`, and with no operator twice, whoever registers it; and with one
     OpenMP runtime at most, inside itself. `archives`, the static library of each of `libraries` by its name, tell which of them a program has an operator from.
+    `simulated` are the simulated NPU's libraries, which programs open while they run.
     """
     problems = Problems()
     facts: dict[str, ElfFacts] = {}
@@ -56,11 +58,16 @@ def audit(
             problems.add(
                 _problem("audit.missing_program", f"the build left no {program}", "See native/runner/CMakeLists.txt.")
             )
+    for name in simulated:
+        if name not in names:
+            problems.add(
+                _problem("audit.missing_library", f"the build left no {name} of the simulated NPU", "Add --clean.")
+            )
     for name, elf in facts.items():
         for problem in _file_problems(name, elf, target, program=name in programs):
             problems.add(problem)
     users = _users(facts)
-    for problem in _closure_problems(facts, users, target, programs):
+    for problem in _closure_problems(facts, users, target, (*programs, *simulated)):
         problems.add(problem)
     for problem in _version_problems(stage, facts):
         problems.add(problem)
@@ -94,7 +101,10 @@ def audit(
             problems.add(problem)
     for problem in _openmp_libraries(facts):
         problems.add(problem)
-    reasons = {name: "program" if name in programs else _needed_by(users.get(name, ())) for name in names}
+    reasons = {
+        **{name: "program" if name in programs else _needed_by(users.get(name, ())) for name in names},
+        **dict.fromkeys(simulated, "simulated NPU, opened while a program runs"),
+    }
     return Audit(facts, reasons, tuple(sorted(operators)), tuple(sorted(backends)), tuple(problems.found))
 
 
@@ -160,8 +170,9 @@ def _users(facts: Mapping[str, ElfFacts]) -> dict[str, list[str]]:
 
 
 def _closure_problems(
-    facts: Mapping[str, ElfFacts], users: Mapping[str, Sequence[str]], target: Target, programs: Sequence[str]
+    facts: Mapping[str, ElfFacts], users: Mapping[str, Sequence[str]], target: Target, roots: Sequence[str]
 ) -> list[Problem]:
+    """Libraries that are needed and not there, and those that none of `roots` (programs, and what they open themselves) leads to."""
     found = []
     for library, by in sorted(users.items()):
         if library not in facts and not target.is_system_library(library) and not OPENMP_LIBRARY.match(library):
@@ -172,7 +183,7 @@ def _closure_problems(
                     "It has to be staged: an install() rule in native/runner/CMakeLists.txt, or a static library instead.",
                 )
             )
-    loaded = [_loaded_by(name, facts) for name in programs if name in facts]
+    loaded = [_loaded_by(name, facts) for name in roots if name in facts]
     for name in sorted(set(facts).difference(*loaded)):
         found.append(
             _problem(

@@ -11,6 +11,7 @@ from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.schema import Recipe
 from etcli.tables.delegates import NEURON, read_delegate
 from etcli.tables.operators import ATTENTION, OperatorLibrary, read_operators
+from etcli.tables.simulated_npu import SimulatedNpu, read_simulated_npu
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,21 @@ def operator_libraries(loaded: LoadedRecipe, native: Path) -> tuple[OperatorLibr
     )
 
 
-def components(recipe: Recipe, libraries: Sequence[OperatorLibrary] = ()) -> tuple[Component, ...]:
+def simulated_npu(recipe: Recipe, native: Path) -> SimulatedNpu | None:
+    """The simulated NPU, which a runner finds beside itself where the recipe says `neuron.sdk: simulator`, and nowhere else.
+
+    Raises:
+        BuildError: it is not as its description says.
+    """
+    return read_simulated_npu(native) if recipe.neuron is not None and recipe.neuron.simulated else None
+
+
+def components(
+    recipe: Recipe, libraries: Sequence[OperatorLibrary] = (), simulated: SimulatedNpu | None = None
+) -> tuple[Component, ...]:
     """What a runner for this recipe and these operators is linked with.
+
+    It is linked with what the simulated NPU needs as well, so that a process has one copy of it, registered before anything is opened.
 
     The CPU kernels are always there: some operators stay outside every delegate.
 
@@ -80,5 +94,6 @@ def components(recipe: Recipe, libraries: Sequence[OperatorLibrary] = ()) -> tup
         KeyError: no build is known for the recipe's backend; `recipe/support.py` refuses those before.
     """
     known = (*_ALWAYS, *_FOR_BACKEND[recipe.export.backend])
-    wanted = dict.fromkeys(name for library in libraries for name in library.components)
+    names = [name for library in libraries for name in library.components]
+    wanted = dict.fromkeys((*names, *(simulated.components if simulated is not None else ())))
     return (*known, *(Component(name) for name in wanted if name not in {part.cmake_target for part in known}))

@@ -10,7 +10,9 @@ from etcli import __version__
 from etcli.build.components import Component
 from etcli.build.sources import RunnerSources
 from etcli.common.templating import render
+from etcli.tables import simulated_npu
 from etcli.tables.operators import OperatorLibrary
+from etcli.tables.simulated_npu import SimulatedNpu
 from etcli.tables.targets import Target
 from etcli.toolchain import cmake
 from etcli.toolchain.compilers import Compiler
@@ -64,8 +66,11 @@ def render_project(
     libraries: Sequence[OperatorLibrary] = (),
     *,
     openmp: bool = False,
+    simulated: SimulatedNpu | None = None,
 ) -> Mapping[str, str]:
     """File name to text of every file of the project. Only `machine.cmake` holds paths of this machine.
+
+    With `simulated` the project compiles the simulated NPU's libraries too.
 
     With `openmp` the libraries that can are compiled with OpenMP, and its runtime is linked statically.
 
@@ -84,6 +89,9 @@ def render_project(
         "own_operators": tuple(one for one in together if one.library.own),
         "openmp": target.openmp[tools.compiler.kind] if uses_openmp(libraries, openmp=openmp) else None,
         "archives": ARCHIVES,
+        "simulated": simulated,
+        "simulated_folder": simulated_npu.FOLDER,
+        "simulated_includes": simulated_npu.INCLUDES,
         "definitions": {name: _DEFINITIONS[name] for name in sources.definitions},
         "build_type": BUILD_TYPE,
         "binary_dir": BINARY_DIR,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from etcli import __version__
 from etcli.build.audit import Audit, audit
-from etcli.build.components import Component, components, operator_libraries
+from etcli.build.components import Component, components, operator_libraries, simulated_npu
 from etcli.build.record import RECORD, BuildRecord, changed, make_record, read_record, tree_changes
 from etcli.build.render import BINARY_DIR, BUILD_TYPE, Toolset, render_project
 from etcli.build.sources import RunnerSources, read_sources
@@ -29,6 +29,7 @@ from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST
 from etcli.recipe.resolved import write_resolved
 from etcli.tables.operators import OperatorLibrary
+from etcli.tables.simulated_npu import SimulatedNpu
 from etcli.tables.targets import Target, buildable_target
 from etcli.toolchain import cmake, compilers, executorch, ninja
 from etcli.toolchain.compilers import Compiler
@@ -67,6 +68,7 @@ class _Inputs:
     parts: tuple[Component, ...]
     sources: RunnerSources
     libraries: tuple[OperatorLibrary, ...]
+    simulated: SimulatedNpu | None
     tools: Toolset
     files: dict[str, str]
     record: BuildRecord
@@ -143,15 +145,18 @@ def _inputs(
     package = executorch.find(target, console)
     tools = Toolset(compiler, package, ninja_path)
     sources = read_sources(asset_dir("native"))
-    parts = components(loaded.recipe, libraries)
+    simulated = simulated_npu(loaded.recipe, asset_dir("native"))
+    parts = components(loaded.recipe, libraries, simulated)
     openmp = loaded.recipe.build.openmp != "off"
-    files = dict(render_project(target, tools, parts, sources, libraries, openmp=openmp))
+    files = dict(render_project(target, tools, parts, sources, libraries, openmp=openmp, simulated=simulated))
     fingerprint = build_fingerprint(loaded.recipe, target.name)
     shipped: tuple[RunnerSources | OperatorLibrary, ...] = (sources, *(one for one in libraries if not one.own))
     hashes = {f"{part.root.name}/{name}": sha256 for part in shipped for name, sha256 in part.hashes.items()}
+    if simulated is not None:
+        hashes |= simulated.hashes
     own = tuple(library for library in libraries if library.own)
     record = make_record(folder, files, tools, hashes, fingerprint, own=own)
-    return _Inputs(target, parts, sources, libraries, tools, files, record)
+    return _Inputs(target, parts, sources, libraries, simulated, tools, files, record)
 
 
 def _planned(folder: Path, inputs: _Inputs, options: BuildOptions) -> BuildResult:
@@ -224,7 +229,10 @@ def _build(
         fresh = Path(text) / STAGE
         tree.install(fresh)
         archives = {library.name: tree.archive(library.name) for library in inputs.libraries}
-        seen = audit(fresh, inputs.target, tuple(inputs.sources.programs), inputs.parts, inputs.libraries, archives)
+        opened = tuple(library.name for library in inputs.simulated.libraries) if inputs.simulated is not None else ()
+        seen = audit(
+            fresh, inputs.target, tuple(inputs.sources.programs), inputs.parts, inputs.libraries, archives, opened
+        )
         if seen.problems:
             raise EtcliError.many(seen.problems)
         programs = tuple(inputs.sources.programs)
@@ -287,6 +295,7 @@ def _manifest(loaded: LoadedRecipe, stage: Path, inputs: _Inputs, seen: Audit) -
         operators=seen.operators,
         backends=seen.backends,
         program=package.program_identifier(),
+        simulated=inputs.simulated is not None,
         stage=tuple(files),
     )
 

@@ -10,17 +10,20 @@ import pytest
 
 from etcli.build import audit as audit_module
 from etcli.build.audit import audit
-from etcli.build.components import components, operator_libraries
+from etcli.build.components import components, operator_libraries, simulated_npu
 from etcli.build.stage import BuildOptions, build
 from etcli.common.assets import asset_dir
 from etcli.common.errors import BuildError
 from etcli.common.workspace import Workspace
+from etcli.manifests.build import BuildManifest
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.tables.delegates import NEURON, read_delegate
+from etcli.tables.neuropilot import neuropilot
+from etcli.tables.simulated_npu import read_simulated_npu
 from etcli.tables.targets import load_targets
 from etcli.toolchain import qemu
-from etcli.toolchain.elf import read_elf
+from etcli.toolchain.elf import defined_symbols, read_elf
 from etcli.toolchain.registrations import Registrations
 
 Recipes = Callable[..., LoadedRecipe]
@@ -48,6 +51,59 @@ def test_only_our_runner_of_backend_neuron_has_the_delegate(make_recipe: Recipes
     assert names == ["runtime", "threadpool", "kernels_optimized"]
 
 
+def test_the_simulated_npu_comes_with_the_simulator_alone(make_recipe: Recipes) -> None:
+    native = asset_dir("native")
+    found = simulated_npu(make_recipe(**RECIPE).recipe, native)
+    assert found == read_simulated_npu(native)
+    vendor = make_recipe(**{**RECIPE, "neuron": {**RECIPE["neuron"], "sdk": "./simulator"}})
+    assert simulated_npu(vendor.recipe, native) is None
+    assert simulated_npu(make_recipe().recipe, native) is None
+    compiled = {name for library in found.libraries for name in library.sources}
+    assert compiled == {path.name for path in (native / "neuron_sim").glob("*.cpp")}
+    assert {f"neuron_sim/{name}" for name in (*compiled, "adapter.map", "libraries.yaml", "blob.h")} <= set(
+        found.hashes
+    )
+    assert not [name for name in found.hashes if "tests/" in name]
+    names = [part.cmake_target for part in components(vendor.recipe, (), found)]
+    assert names == ["runtime", "threadpool", "kernels_optimized", "kernels_quantized"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("libraries: {libx.so: {sources: [none.cpp], exports: x.map}}", "none.cpp, x.map"),
+        ("libraries: {x.so: {sources: [x.cpp], exports: x.map}}", "x.so"),
+        ("libraries: {libx.so: {sources: [../x.cpp], exports: x.map}}", "pattern"),
+        ("libraries: {}", "at least 1"),
+        ("[", "flow"),
+    ],
+)
+def test_a_wrong_description_of_the_simulated_npu(tmp_path: Path, text: str, said: str) -> None:
+    folder = tmp_path / "neuron_sim"
+    folder.mkdir()
+    with pytest.raises(BuildError) as caught:
+        read_simulated_npu(tmp_path)
+    assert caught.value.problems[0].code == "build.sources"
+    (folder / "libraries.yaml").write_text(text)
+    with pytest.raises(BuildError, match=said):
+        read_simulated_npu(tmp_path)
+
+
+def check_simulated(manifest: BuildManifest, stage: Path) -> None:
+    """The libraries are staged under the vendor's names, said to be simulated, and export the interface alone."""
+    assert manifest.simulated
+    staged = {file.path: file for file in manifest.stage}
+    for library in neuropilot().libraries:
+        assert "simulated" in staged[library.name].reason
+        assert not staged[library.name].executable
+        assert set(library.symbols) <= defined_symbols(stage / library.name)
+    assert "libetcli_neuron_sim.so" in staged
+    assert "libexecutorch_kernels_quantized.so" in staged
+    for name in staged:
+        found = read_elf(stage / name, error=BuildError)
+        assert found.machine == manifest.machine
+
+
 @pytest.mark.parametrize("target", ["host", "linux-aarch64"])
 def test_the_runner_holds_the_delegate(target: str, make_recipe: Recipes, tmp_path: Path) -> None:
     loaded = make_recipe(**RECIPE)
@@ -56,6 +112,7 @@ def test_the_runner_holds_the_delegate(target: str, make_recipe: Recipes, tmp_pa
     assert manifest is not None
     assert manifest.backends == ("NeuropilotBackend",)
     assert "etcli_neuron" not in [one.name for one in manifest.custom_ops]
+    check_simulated(manifest, result.folder / "stage")
     runner = result.folder / "stage" / "etcli_executor_runner"
     # The vendor's libraries are opened while it runs: it starts on a device without them, and then says which are missing.
     assert not [name for name in read_elf(runner, error=BuildError).needed if "neuron" in name or "apuware" in name]

@@ -34,6 +34,9 @@ def test_a_virtual_device_from_start_to_stop(etcli):
     assert code == 0, info
     assert info["result"]["facts"]["emulated"] is True
     assert info["result"]["targets"] == ["host"]
+    assert info["result"]["platform"] == "mt6991"
+    assert info["result"]["facts"]["soc_properties"]["ro.soc.model"] == "MT6991"
+    assert info["result"]["npu_libraries"] == []
     assert info["result"]["free_bytes"] > 0
     assert etcli("device", "stop")[1]["result"]["stopped"] == [started["result"]["name"]]
     assert etcli("device", "stop")[1]["result"]["stopped"] == []
