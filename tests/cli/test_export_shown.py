@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+import samples
 
 from etcli.cli import show
-from etcli.export.result import ExportResult
+from etcli.common.workspace import Workspace
+from etcli.export.result import ExportResult, exported_files
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.export_report import ChunkReport
 from etcli.output.console import Console
@@ -46,3 +48,20 @@ def test_programs_of_one_chunk_are_told_apart(capsys: pytest.CaptureFixture[str]
     rows = shown([(0, "chunks/small_8t32c_0.pte"), (0, "chunks/small_1t32c_0.pte")], capsys)
     assert rows[0][0] == "program"
     assert [row[0] for row in rows[1:]] == ["chunks/small_8t32c_0.pte", "chunks/small_1t32c_0.pte"]
+
+
+@pytest.mark.known_failure("export-what-comes-out")
+def test_every_file_of_the_bundle_is_shown_with_its_role(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loaded = samples.make_recipe(tmp_path)
+    manifest = samples.make_bundle(loaded, Workspace(tmp_path / "work", loaded.recipe.name))
+    files = exported_files(manifest)
+    roles = {file.path: file.role for file in files}
+    assert set(roles) == {file.path for file in manifest.files()}
+    assert roles["embedding_float32.bin"] == "embedding"
+    assert [role for role in roles.values() if role.startswith("chunk")] == ["chunk 0", "chunk 1"]
+    show.exported(Console(), ExportResult(manifest, tmp_path / "bundle", files=files))
+    lines = capsys.readouterr().out.splitlines()
+    for file in files:
+        (line,) = (line for line in lines if f" {file.path} " in line)
+        assert file.sha256[:12] in line
+        assert file.role in line
