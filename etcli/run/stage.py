@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -132,6 +133,8 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
         if options.runner_binary is not None:
             others = vendor_libraries(loaded) if runner.opens else ()
             program = place_binary(device, folder, options.runner_binary, build.manifest, runner.opens, others)
+        argv = [program.path, *launch.arguments]
+        console.detail(f"    {shlex.join(argv)}")
         with _until_first_token(runner.activity, facts, len(ids), options, console) as tell:
 
             def on_event(event: AnyEvent) -> None:
@@ -141,7 +144,7 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
             session = run_program(
                 device,
                 runner.reader(job),
-                [program.path, *launch.arguments],
+                argv,
                 cwd=folder,
                 env=_environment(build, folder, program),
                 timeout_s=recipe.run.timeout_s,
