@@ -141,9 +141,7 @@ def _sources(
         _check_upstream(bundle, console)
     else:
         check_fit(bundle, build.manifest, rebuild=sources.build_command, export=sources.export_command)
-    check_platform(
-        bundle, build.manifest, device, rebuild=sources.build_command, force=options.force, console=console
-    )
+    check_platform(bundle, build.manifest, device, rebuild=sources.build_command, force=options.force, console=console)
     return sources
 
 
@@ -186,7 +184,9 @@ def _ours(
             code="deploy.foreign_folder",
             hint="Give this recipe a deploy.dir of its own, or add --force to replace what is there.",
         )
-    files = {path for path, entry in listing.items() if not entry.is_folder and not path.startswith(f"{RUNNER_LIBRARIES}/")}
+    files = {
+        path for path, entry in listing.items() if not entry.is_folder and not path.startswith(f"{RUNNER_LIBRARIES}/")
+    }
     foreign = files - {*_DOCUMENTS, *leftovers}
     if not force and not found and foreign:
         raise DeployError(
