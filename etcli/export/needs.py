@@ -21,8 +21,9 @@ from etcli.export.source import exported_config
 from etcli.output.console import Console
 from etcli.output.units import bytes_text
 from etcli.recipe.loaded import LoadedRecipe
-from etcli.recipe.neuron import neuron_problems
+from etcli.recipe.neuron import neuron_problems, platform_remark
 from etcli.recipe.sources import adapter_path
+from etcli.tables.socs import find_soc
 from etcli.toolchain.neuropilot import sdk_need
 from etcli.toolchain.neuropilot_wheels import compiler_needs
 
@@ -55,6 +56,9 @@ def tool_needs(loaded: LoadedRecipe) -> Iterator[Need]:
     neuron = loaded.recipe.neuron
     if neuron is None:
         return
+    remark, soc = platform_remark(loaded.recipe), find_soc(neuron.platform)
+    name, why = "NPU platform", "what the network is compiled for"
+    yield Need(name, why, "ok" if remark is None else "warning", soc.title if soc is not None else "", "", remark)
     yield sdk_need(loaded)
     if not neuron.simulated:
         yield from compiler_needs(loaded)

@@ -43,6 +43,14 @@ def platform_findings(recipe: Recipe) -> Iterator[Finding]:
         yield "neuron.platform", message, unknown_soc_hint(recipe.neuron.platform)
 
 
+def platform_remark(recipe: Recipe) -> str | None:
+    """What to say of a platform whose facts are not ExecuTorch's own."""
+    soc = find_soc(recipe.neuron.platform) if recipe.neuron is not None else None
+    if soc is None or soc.certain:
+        return None
+    return f"neuron.platform: {soc.title}: ExecuTorch takes the id and names no phone for it"
+
+
 def compile_spec_findings(recipe: Recipe) -> Iterator[Finding]:
     """Compile specs that are not for the recipe to give, and keys and values that are not one option's."""
     for key, value in (recipe.neuron.compile_specs if recipe.neuron is not None else {}).items():

@@ -23,7 +23,7 @@ from etcli.recipe.fit import (
     vocabulary_warning,
 )
 from etcli.recipe.loaded import LoadedRecipe
-from etcli.recipe.neuron import neuron_problems
+from etcli.recipe.neuron import neuron_problems, platform_remark
 from etcli.recipe.sources import adapter_path
 from etcli.recipe.support import unsupported
 from etcli.recipe.upstream import runner_remark
@@ -76,6 +76,9 @@ def validate(loaded: LoadedRecipe, console: Console) -> Validated:
                 code="checkpoint.not_fetched",
             )
     warn_of_quality(loaded, console)
+    remark = platform_remark(loaded.recipe)
+    if remark is not None:
+        console.warn(remark, code="neuron.platform_not_validated")
     model, kind = None, None
     if path is not None:
         adapter = adapter_path(loaded)

@@ -164,12 +164,23 @@ def test_an_export_is_refused_before_anything_is_read(recipe: Recipes) -> None:
     check_needs(recipe(), console)
     assert console.warnings == []
     check_needs(recipe(sdk="simulator"), console)
-    assert [(warning.code, "simulated" in warning.message) for warning in console.warnings] == [("neuron.simulated", True)]
+    assert [(warning.code, "simulated" in warning.message) for warning in console.warnings] == [
+        ("neuron.simulated", True)
+    ]
     with pytest.raises(EtcliError) as caught:
         check_needs(recipe(sdk="nowhere", python="nowhere/python"), Console(verbosity=-1))
     codes = [problem.code for problem in caught.value.problems]
     assert codes == ["neuropilot.missing", "python.missing", "neuropilot.wheel", "neuropilot.wheel"]
     assert caught.value.exit == ExitCode.ENVIRONMENT
+
+
+def test_a_platform_that_upstream_names_no_phone_for_is_said_to_be_one(recipe: Recipes) -> None:
+    need = found(recipe("Dimensity 9500"))["NPU platform"]
+    assert (need.status, need.version) == ("warning", "mt6993 (Dimensity 9500, not validated)")
+    assert found(recipe("Dimensity 9400"))["NPU platform"].status == "ok"
+    console = Console(verbosity=-1)
+    check_needs(recipe("mt6993"), console)
+    assert ["not validated" in warning.message for warning in console.warnings] == [True]
 
 
 def test_a_package_that_nobody_validated_is_a_warning_of_the_export(recipe: Recipes, tmp_path: Path) -> None:
