@@ -53,7 +53,7 @@ class Simplified:
 
     Attributes:
         program: the partition that it was made from.
-        graph: nodes have the metadata of the partition's.
+        graph: nodes have the values (`val`) of the partition's.
         constants: by the placeholder's name, the constant's name and what it holds, in the order of the placeholders.
     """
 
@@ -112,6 +112,9 @@ class _Rebuilding:
             if node.name in self.sources and not node.users:
                 self.graph.erase_node(node)
                 del self.sources[node.name]
+        for node in self.graph.nodes:
+            # Nothing else is needed, and each of ExecuTorch's passes would copy the history of every node.
+            node.meta = {key: value for key, value in node.meta.items() if key == "val"}
         return Simplified(self.program, self.graph, self._constants())
 
     def _fold(self, node: torch.fx.Node) -> None:
