@@ -97,7 +97,7 @@ class Tokens:
     """The real program's three readers, through ExecuTorch's own library of them."""
 
     def __init__(self, kind: str, path: str) -> None:
-        import pytorch_tokenizers as readers
+        import pytorch_tokenizers as readers  # type: ignore[import-untyped]
 
         check(kind in ("bpe", "tiktoken", "hf"), f"Invalid tokenizer type: {kind}")
         if kind == "tiktoken":
@@ -251,7 +251,8 @@ def main() -> None:
     out.reconfigure(encoding="utf-8", errors="surrogateescape", newline="\n")  # type: ignore[union-attr]
     out.write(f"\n[Input Prompt]\n{prompt}\n\n[Input Prompt Tokens]\n{{{', '.join(map(str, ids))}}}\n")
     size = tokens.reader.vocab_size()
-    started, at, row = time.monotonic(), 0, None
+    row: Any = None
+    started, at = time.monotonic(), 0
     while at < len(ids):
         step = (len(ids) - at) % model.batch or model.batch
         row = model.run(ids[at : at + step], model.batch)

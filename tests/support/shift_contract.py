@@ -55,7 +55,7 @@ def check_shift_bundle(folder: Path) -> None:
             hidden = (method.inputs[0].dtype, method.inputs[0].shape)
             # Chunk k+1 reads the very buffer that chunk k writes.
             assert hidden == (before or (hidden[0], (1, tokens, model.hidden_size)))
-            if before is None and width is not None:
+            if before is None and bundle.embedding.dtype == "float32":  # others are widened by our runner alone
                 assert hidden[0] == bundle.embedding.dtype, "embedding rows are copied into the first input as they are"
             before = (method.outputs[0].dtype, method.outputs[0].shape)
         assert before is not None

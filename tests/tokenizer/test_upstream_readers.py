@@ -11,6 +11,7 @@ from pytorch_tokenizers import CppHFTokenizer, CppLlama2cTokenizer, CppTiktoken
 from tokenizer_kinds import LLAMA3_TEMPLATE, TEXTS, bpe_folder, meta_folder, spm_folder
 
 from etcli.common.errors import CheckpointError
+from etcli.tokenizer.chat import encode_prompt, prompt_as_text
 from etcli.tokenizer.opening import open_tokenizer
 from etcli.tokenizer.upstream import CONFIG, UpstreamTokenizer, upstream_tokenizer
 
@@ -109,3 +110,14 @@ def test_llama_3_ends_at_its_first_end_alone(tmp_path: Path) -> None:
     assert made.eos_id == tokenizer.encode("<|end_of_text|>", special=True)[0]
     assert tokenizer.encode("<|eot_id|>", special=True)[0] in tokenizer.stop_ids
     assert (made.type, made.path, dict(made.made)) == ("tiktoken", "tokenizer.model", {})
+
+
+def test_the_default_models_chat(default_model: Path, tmp_path: Path) -> None:
+    """Digits cut apart, no first token, a template that begins with a special one: the reader makes the same ids of the text."""
+    open_tokenizer(default_model).save(tmp_path)
+    tokenizer, made = prepared(tmp_path)
+    loaded = reader(made, tmp_path)
+    assert (made.bos_id, made.eos_id, loaded.eos_tok()) == (None, 2, 2)
+    text = prompt_as_text(tokenizer, "What is 12 + 345?", chat=True, system=None)
+    assert loaded.encode(text, 1, 0) == made.encode(tokenizer, text)
+    assert made.encode(tokenizer, text) == encode_prompt(tokenizer, "What is 12 + 345?", chat=True, system=None)
