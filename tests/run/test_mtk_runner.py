@@ -62,7 +62,7 @@ def scene(whole: tuple[dict[str, Any], Path], tmp_path: Path) -> Scene:
         name for chunk in bundle.chunks for file in chunk.files for method in file.methods for name in method.operators
     }
     samples.make_build(
-        loaded, workspace, runner=STANDIN, program="mtk_llama_executor_runner", operators=tuple(sorted(needed))
+        loaded, workspace, runner=STANDIN, runner_name="mtk_llama_executor_runner", operators=tuple(sorted(needed))
     )
     return Scene(loaded, workspace, LocalDevice(tmp_path / "device"), Console(verbosity=-1))
 

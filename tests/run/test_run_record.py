@@ -84,7 +84,7 @@ def test_program_runs_in_the_deployment_with_its_libraries(run_script: RunScript
     (folder,) = scene.workspace.runs.iterdir()
     where, libraries = (folder / "stderr.txt").read_text().splitlines()
     assert where == str(scene.folder)
-    assert libraries == "/data/local/tmp/etcli/tiny/bin"
+    assert libraries == str(scene.folder / "bin")
 
 
 def test_events_after_the_end_and_unknown_ones_are_not_taken(run_script: RunScript) -> None:

@@ -122,7 +122,7 @@ def make_build(
     workspace: Workspace,
     *,
     runner: str = "#!/bin/sh\nexit 0\n",
-    program: str = "etcli_llama_runner",
+    runner_name: str = "etcli_llama_runner",
     target: str = "host",
     **changes: object,
 ) -> BuildManifest:
@@ -138,7 +138,7 @@ def make_build(
     )
     staged = (
         StagedFile(
-            **entry(stage, program, runner.encode()).model_dump(),
+            **entry(stage, runner_name, runner.encode()).model_dump(),
             executable=True,
             reason="the Llama runner",
             elf=elf,
