@@ -19,7 +19,7 @@ from etcli.device.deployed import deployment_difference, folder_problem, read_de
 from etcli.device.platform import check_platform
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.run_record import DeviceFacts, RunRecord
-from etcli.output.console import Console
+from etcli.output.console import Console, Warn
 from etcli.output.units import seconds_text
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST, command_line, require_bundle
@@ -95,8 +95,8 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
         forced=options.force,
     )
     launch = runner.launch(job)
-    if options.stream:
-        for remark in launch.remarks:
+    for remark in launch.remarks:
+        if Warn(remark.code, remark.message) not in console.warnings:  # a benchmark runs several times
             console.warn(remark.message, code=remark.code)
     build = choose_build(
         loaded,

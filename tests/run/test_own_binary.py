@@ -159,6 +159,16 @@ def test_exit_statuses_are_explained(
     assert problem.exit_code == 9
 
 
+def test_remarks_are_made_once_however_often_it_runs(scene: Scene, compiled: Callable[[str], Path]) -> None:
+    binary = compiled("return ids();")
+    for _ in range(2):
+        with pytest.raises(RunError):
+            options = RunOptions(runner_binary=binary, ignore_stop_ids=True, stream=False)
+            run(scene.loaded, scene.workspace, scene.device, options, scene.console)
+    codes = [warning.code for warning in scene.console.warnings]
+    assert codes.count("mtk.ignore_stop_ids") == 1
+
+
 def test_messages_of_the_runner_are_in_the_error(scene: Scene, compiled: Callable[[str], Path]) -> None:
     line = "F 00:00:00.010000 executorch:ModelChunk.cpp:72] In function CheckIoCount(), assert failed: 15 inputs"
     with pytest.raises(RunError, match="15 inputs"):
