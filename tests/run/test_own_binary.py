@@ -160,10 +160,9 @@ def test_exit_statuses_are_explained(
 
 
 def test_remarks_are_made_once_however_often_it_runs(scene: Scene, compiled: Callable[[str], Path]) -> None:
-    binary = compiled("return ids();")
+    options = RunOptions(runner_binary=compiled("return ids();"), ignore_stop_ids=True, stream=False)
     for _ in range(2):
         with pytest.raises(RunError):
-            options = RunOptions(runner_binary=binary, ignore_stop_ids=True, stream=False)
             run(scene.loaded, scene.workspace, scene.device, options, scene.console)
     codes = [warning.code for warning in scene.console.warnings]
     assert codes.count("mtk.ignore_stop_ids") == 1
