@@ -28,7 +28,13 @@ LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
 LLAMA3_PATTERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 LLAMA3_BOS, LLAMA3_EOS = "<|begin_of_text|>", "<|end_of_text|>"
 """Llama 3's first two special tokens, right after the ranks."""
-_NAMED = {0: LLAMA3_BOS, 1: LLAMA3_EOS, 4: "<|finetune_right_pad_id|>", 6: "<|start_header_id|>", 7: "<|end_header_id|>"} | {
+_NAMED = {
+    0: LLAMA3_BOS,
+    1: LLAMA3_EOS,
+    4: "<|finetune_right_pad_id|>",
+    6: "<|start_header_id|>",
+    7: "<|end_header_id|>",
+} | {
     8: "<|eom_id|>",
     9: "<|eot_id|>",
     10: "<|python_tag|>",

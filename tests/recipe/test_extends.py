@@ -93,7 +93,9 @@ def test_inherited_paths_with_variables(write, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("source", ["pypi:a==1#m", "hf:org/name@main", "/abs/x", "~/x"])
 def test_what_is_no_relative_path_stays(write, source):
-    vendor = "export: {backend: neuron, precision: A16W8, python: python3.10}\nneuron: {platform: mt6991, sdk: simulator}\n"
+    vendor = (
+        "export: {backend: neuron, precision: A16W8, python: python3.10}\nneuron: {platform: mt6991, sdk: simulator}\n"
+    )
     write(f"name: b\nmodel: {{source: '{source}'}}\n{vendor}", "shared/base.yaml")
     write("extends: shared/base.yaml\n", "child.yaml")
     recipe = load("child.yaml").recipe
