@@ -25,6 +25,7 @@ from etcli.common.workspace import cache_dir
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.schema import HF_SOURCE, PYPI_SOURCE
+from etcli.recipe.variables import variable_names
 from etcli.recipe.written import shorten
 
 
@@ -173,7 +174,7 @@ def _readable(path: Path, loaded: LoadedRecipe) -> Iterator[None]:
         raise CheckpointError(
             f"there is no checkpoint {path}",
             code="source.missing",
-            hint=f"{_meant(path, loaded.recipe.model.source)}Relative paths start at the recipe's folder, {loaded.base}.",
+            hint=f"{_meant(path, loaded.recipe.model.source)}{_by_variable(loaded)}{loaded.base_hint}",
         ) from None
     except OSError as error:
         raise CheckpointError(
@@ -181,6 +182,12 @@ def _readable(path: Path, loaded: LoadedRecipe) -> Iterator[None]:
             code="source.unreadable",
             hint="Check model.source, and that you may read every folder on the way to it.",
         ) from None
+
+
+def _by_variable(loaded: LoadedRecipe) -> str:
+    """Which variables of the environment the recipe has its source from, if any; a sentence and a space."""
+    names = variable_names(loaded.document["model"]["source"])
+    return f"Set {' and '.join(names)} to where it is. " if names else ""
 
 
 def _meant(path: Path, written: str) -> str:

@@ -26,6 +26,7 @@ from etcli.manifests.bundle import (
     Versions,
 )
 from etcli.manifests.model import ModelConfig
+from etcli.manifests.quantised import Quality
 from etcli.recipe.fingerprint import cache_kind, export_fingerprint
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST
@@ -99,6 +100,7 @@ class Assembly:
         programs: Mapping[str, Outcome],
         tables: tuple[FileEntry, FileEntry],
         inputs_sha256: str,
+        quality: Quality | None,
     ) -> BundleManifest:
         """Write `runner.cfg`, then, last, `manifest.json`. `programs` are by place in the bundle, `tables` are embedding and rope table."""
         embedding, rope = tables
@@ -138,6 +140,7 @@ class Assembly:
             runner_config=FileEntry(path=RUNNER_CONFIG, size=0, sha256="0" * 64),
             platform=soc.id if soc is not None else None,
             simulated=neuron is not None and neuron.simulated,
+            quality=quality,
             verified=all(outcome.errors for outcome in programs.values()),
         )
         path = self.folder / RUNNER_CONFIG

@@ -202,6 +202,8 @@ class _Export:
             found = current_bundle(self.loaded, self.source, self.workspace.bundle, verified=self.options.verify)
             if found is not None:
                 write_resolved(self.loaded, self.workspace.home / "bundle.recipe.yaml")
+                if found[0].quality is not None:
+                    self._demonstration()
                 return self._result(found[0], found[1].chunks, None, current=True)
         path = self._checkpoint()
         checkpoint, tokenizer, model, plan = _planned(self.loaded, path)
@@ -235,7 +237,7 @@ class _Export:
                 missing_chunks=tuple(sorted(missing)),
                 seconds=time.monotonic() - self.start,
             )
-        manifest = self._assemble(plan, model, tokenizer, keys, whole, reports, tensors, checkpoint.unused)
+        manifest = self._assemble(plan, model, tokenizer, keys, whole, reports, tensors, checkpoint)
         self.store.keep_only(set(keys.values()))
         return self._result(manifest, reports, plan, current=False)
 
@@ -260,7 +262,9 @@ class _Export:
         if runner is not None:
             self.console.warn(runner, code="mtk.rope_scaling")
         for remark in checkpoint.remarks:
-            if remark != DEMONSTRATION or self.loaded.recipe.model.quantize is None:  # else it has been said
+            if remark == DEMONSTRATION:
+                self._demonstration()
+            else:
                 self.console.warn(remark, code="checkpoint.remark")
         for remark in tokenizer.remarks:
             self.console.warn(remark, code="tokenizer.remark")
@@ -272,6 +276,10 @@ class _Export:
             self.console.detail(f"    {padding}")
         for stop, sources in stop_sources(model, tokenizer).items():
             self.console.detail(f"    stop id {stop}: {', '.join(sources)}")
+
+    def _demonstration(self) -> None:
+        if self.loaded.recipe.model.quantize is None:  # else it has been said
+            self.console.warn(DEMONSTRATION, code="checkpoint.remark")
 
     @contextlib.contextmanager
     def _stage(self, name: str) -> Iterator[None]:
@@ -288,7 +296,7 @@ class _Export:
         outcomes: Mapping[str, Outcome],
         chunks: tuple[ChunkReport, ...],
         tensors: Mapping[str, str],
-        unused: tuple[str, ...],
+        checkpoint: Checkpoint,
     ) -> BundleManifest:
         tensors_sha256 = value_sha256(dict(tensors))
         assembly = Assembly(self.workspace)
@@ -307,6 +315,7 @@ class _Export:
                 {program.file: outcomes[program.file] for program in plan.programs},
                 (embedding, rope),
                 inputs_sha256(export_fingerprint(self.loaded.recipe), tensors_sha256),
+                "demonstration" if DEMONSTRATION in checkpoint.remarks else None,
             )
             ExportReport(
                 etcli=etcli.__version__,
@@ -320,7 +329,7 @@ class _Export:
                 stages=self.stages,
                 lowerings=tuple(self.lowerings),
                 chunks=chunks,
-                unused_tensors=unused,
+                unused_tensors=checkpoint.unused,
                 stop_ids=stop_sources(model, tokenizer),
                 tensors_sha256=tensors_sha256,
                 bundle_stamp=bundle_stamp(manifest, assembly.folder),

@@ -8,6 +8,7 @@ import pydantic
 
 from etcli.manifests.base import FileEntry, Manifest, Part, RecipeName
 from etcli.manifests.model import ModelConfig
+from etcli.manifests.quantised import Quality
 from etcli.manifests.tokenizer import TokenizerKind
 
 CacheKind = Literal["shift", "ring"]
@@ -134,6 +135,9 @@ class BundleManifest(Manifest):
     platform: str | None = pydantic.Field(default=None, description="NPU platform id, None for CPU backends")
     simulated: bool = pydantic.Field(
         default=False, description="whether it is compiled for the simulated NPU, whatever `platform` says"
+    )
+    quality: Quality | None = pydantic.Field(
+        default=None, description="`demonstration` where the weights were made by `model.quantize`"
     )
     verified: bool = pydantic.Field(description="whether each chunk was compared with eager after export")
 

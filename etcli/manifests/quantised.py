@@ -13,13 +13,16 @@ DEMONSTRATION = (
 )
 """What is said wherever weights that `model.quantize` made are shown."""
 
+Quality = Literal["demonstration"]
+"""What weights are good for, where it is less than usual."""
+
 
 class QuantisedRecord(Manifest):
     """How the folder came to be: `key` is over all that decides its bytes, `files` are the sizes in bytes of the others in it, by name."""
 
     FILE: ClassVar[str] = "etcli-quantised.json"
 
-    quality: Literal["demonstration"] = "demonstration"
+    quality: Quality = "demonstration"
     key: str
     etcli: str
     torch: str

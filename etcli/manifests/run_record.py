@@ -7,6 +7,7 @@ from typing import Literal
 import pydantic
 
 from etcli.manifests.base import Manifest, Part, RecipeName
+from etcli.manifests.quantised import Quality
 
 StopReason = Literal["stop_id", "max_new_tokens", "cache_full", "timeout", "interrupted"]
 
@@ -48,3 +49,6 @@ class RunRecord(Manifest):
     threads: int | None
     device: DeviceFacts
     simulated: bool = pydantic.Field(default=False, description="whether the NPU was the simulated one")
+    quality: Quality | None = pydantic.Field(
+        default=None, description="the bundle's: with `demonstration` an answer may well be wrong"
+    )

@@ -30,6 +30,20 @@ def seconds_text(seconds: float | None) -> str:
     return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
 
 
+def estimate_text(seconds: float) -> str:
+    """A time that is only known roughly, to go with "about": `5 s`, `50 s`, `2 min`, `1 h 50 min`, `6 h`."""
+    if seconds < 90:
+        step = 5 if seconds < 27.5 else 10
+        return f"{max(step, round(seconds / step) * step)} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    if minutes >= 360:
+        return f"{round(minutes / 60)} h"
+    hours, tens = divmod(round(minutes / 10), 6)
+    return f"{hours} h {tens}0 min" if tens else f"{hours} h"
+
+
 def counted(count: int, noun: str) -> str:
     """`1 chunk`, `5 chunks`, `1,234 tokens`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

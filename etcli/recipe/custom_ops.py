@@ -63,7 +63,7 @@ def _read(loaded: LoadedRecipe, key: str, text: str) -> OperatorLibrary:
     except (OSError, ValueError) as error:
         raise RecipeError.many([_problem(loaded, key, f"{root} cannot be read: {error}", "Check the path.")]) from None
     if not is_folder:
-        hint = f"Relative paths start at the recipe's folder, {loaded.base}."
+        hint = loaded.base_hint
         if root.is_file():
             hint = f"Name the folder that it stands in, with its {DESCRIPTION}."
         raise RecipeError.many([_problem(loaded, key, f"there is no folder {root}", hint)])

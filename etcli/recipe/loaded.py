@@ -46,6 +46,12 @@ class LoadedRecipe:
             words.pop()
         return Location(self.path, None, None)
 
+    @property
+    def base_hint(self) -> str:
+        """Where relative paths start, as a sentence for hints. A built-in recipe has no folder of its own, and `base:` names another."""
+        folder = "the recipe's folder, " if self.base == self.path.parent else ""
+        return f"Relative paths start at {folder}{self.base}."
+
     def described(self, key: str) -> str:
         """`key: VALUE` as the recipe has it, for messages."""
         value: Any = self.recipe.model_dump(mode="json", by_alias=True)

@@ -29,7 +29,7 @@ _EXPECTED = {
 }
 _EXAMPLES = {
     "name": "name: my-model",
-    "model": "model:\n  source: PATH",
+    "model": "model: {source: PATH-TO-CHECKPOINT}",
     "model.source": "source: PATH-TO-CHECKPOINT, below model",
     "neuron.platform": "platform: mt6991, below neuron",
 }

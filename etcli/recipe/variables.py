@@ -23,6 +23,11 @@ def malformed(text: str) -> str | None:
     return next((match["bad"] for match in _REFERENCE.finditer(text) if match["bad"] is not None), None)
 
 
+def variable_names(text: str) -> tuple[str, ...]:
+    """The variables that `text` refers to, each once."""
+    return tuple(dict.fromkeys(match["name"] for match in _REFERENCE.finditer(text) if match["name"] is not None))
+
+
 def expand(value: Written, problems: list[Problem], environment: Mapping[str, str] | None = None) -> Written:
     """`value` with the variables of every string replaced; what cannot be is added to `problems` and left as it is.
 

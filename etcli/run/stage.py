@@ -163,7 +163,7 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
             answer=answer,
             session=session,
             device=facts,
-        ).model_copy(update={"simulated": bundle.simulated})
+        ).model_copy(update={"simulated": bundle.simulated, "quality": bundle.quality})
         capture.record(record)
         console.detail(f"    kept in {capture.folder}")
     return _ended(record, session, capture, recipe.run.timeout_s, console)

@@ -205,9 +205,7 @@ def _recipe(loaded: LoadedRecipe) -> Need:
     refused = [*unsupported(loaded), *own_operator_problems(loaded), *neuron_problems(loaded)]
     if not refused:
         return Need("recipe", "says what to do", "ok", loaded.recipe.name, str(loaded.path))
-    return Need(
-        "recipe", "says what to do", "missing", refused[0].message, str(loaded.path), refused[0].hint, refused[0]
-    )
+    return needed("recipe", "says what to do", refused[0], str(refused[0].file or loaded.path))
 
 
 def _checkpoint(loaded: LoadedRecipe) -> Need:

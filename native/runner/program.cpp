@@ -146,7 +146,9 @@ Method::Method(std::shared_ptr<const Program> from, const std::string& method_na
   auto loaded = program->program->load_method(name.c_str(), manager.get());
   if (!loaded.ok()) {
     const char* remedy =
-        loaded.error() == Error::OperatorMissing ? "; this runner was built without an operator that the program needs, build it again" : "";
+        loaded.error() == Error::OperatorMissing
+            ? "; this runner was built without an operator that the program needs: build it again, with the operator's library in build.custom_ops"
+            : "";
     const std::string message = text("cannot load ", where(), ": ", explain(loaded.error()), remedy);
     const bool is_memory = loaded.error() == Error::MemoryAllocationFailed || loaded.error() == Error::DelegateMemoryAllocationFailed;
     throw is_memory ? memory_failure(message) : load_failure(message);

@@ -58,6 +58,7 @@ void keep_log_message(et_timestamp_t, et_pal_log_level_t level, const char* file
   if (!is_error) return;
   const std::lock_guard<std::mutex> hold(kept_errors_lock);
   kept_errors.push_back(words);
+  while (!kept_errors.back().empty() && kept_errors.back().back() == '.') kept_errors.back().pop_back();
   if (kept_errors.size() > kKeptErrors) kept_errors.pop_front();
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -16,7 +17,9 @@ from etcli.manifests.export_report import ChunkReport
 from etcli.output.console import Console
 
 
-def shown(files: list[tuple[int, str]], capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+def shown(
+    files: list[tuple[int, str]], capsys: pytest.CaptureFixture[str], manifest: object = None, of: str = ""
+) -> list[list[str]]:
     """The cells of the table of errors for these programs, with a chunk each."""
     chunks = tuple(
         ChunkReport(
@@ -31,9 +34,14 @@ def shown(files: list[tuple[int, str]], capsys: pytest.CaptureFixture[str]) -> l
         )
         for place, (index, file) in enumerate(files)
     )
-    show.exported(Console(), ExportResult(cast("BundleManifest", object()), Path("bundle"), chunks=chunks))
+    show.exported(
+        Console(),
+        ExportResult(
+            cast("BundleManifest", manifest or SimpleNamespace(precision="8da4w")), Path("bundle"), chunks=chunks
+        ),
+    )
     lines = capsys.readouterr().out.splitlines()
-    table = lines[lines.index("Error against float32 on random inputs") + 1 :]
+    table = lines[lines.index(f"Error{of} against float32 on random inputs") + 1 :]
     return [
         [cell.strip() for cell in line.replace("┃", "│").split("│")] for line in table if "┃" in line or "│" in line
     ]
@@ -48,6 +56,11 @@ def test_programs_of_one_chunk_are_told_apart(capsys: pytest.CaptureFixture[str]
     rows = shown([(0, "chunks/small_8t32c_0.pte"), (0, "chunks/small_1t32c_0.pte")], capsys)
     assert rows[0][0] == "program"
     assert [row[0] for row in rows[1:]] == ["chunks/small_8t32c_0.pte", "chunks/small_1t32c_0.pte"]
+
+
+def test_with_aqlm_the_error_is_said_to_be_the_heads(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = shown([(1, "chunks/small_1.pte")], capsys, SimpleNamespace(precision="aqlm"), of=" of the head")
+    assert rows[1:] == [["1", "1.000%"]]
 
 
 @pytest.mark.known_failure("export-what-comes-out")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from etcli.export.result import ExportResult
 from etcli.export.source import peek_checkpoint
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.export_report import ExportReport
+from etcli.manifests.quantised import DEMONSTRATION
 from etcli.output.console import Console
 from etcli.recipe.loader import load
 from etcli.recipe.outdated import bundle_outdated
@@ -99,6 +101,23 @@ def test_the_bundle_is_of_an_aqlm_network(done: Done) -> None:
     assert "aqlm.demonstration" in {warning.code for warning in done.console.warnings}
     said = [warning.message for warning in done.console.warnings if "demonstration" in warning.message]
     assert len(said) == 1
+    assert done.manifest.quality == "demonstration"
+
+
+def test_a_copy_of_the_folder_is_marked_too_and_again_when_current(
+    document: dict[str, Any], done: Done, tmp_path: Path
+) -> None:
+    made = peek_checkpoint(load_document(document), QUIET)
+    assert made is not None
+    shutil.copytree(made, tmp_path / "mine")
+    own = {**document, "model": {"source": str(tmp_path / "mine")}}
+    for current in (False, True):
+        console = Console(verbosity=-1)
+        result = export_here(own, tmp_path / "work", console=console, verify=False)
+        assert result.current == current
+        assert result.manifest is not None
+        assert result.manifest.quality == "demonstration"
+        assert [warning.message for warning in console.warnings] == [DEMONSTRATION]
 
 
 def test_the_evaluation_compares_with_the_original_weights(done: Done) -> None:

@@ -131,4 +131,6 @@ def test_a_missing_operator_is_named(executor_runner, tmp_path: Path) -> None:
     edge = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False))
     path = tmp_path / "quantized.pte"
     path.write_bytes(edge.to_executorch().buffer)
-    refused(executor_runner("--model", path), 3, "runner.load", "quantize_per_tensor", "OperatorMissing")
+    refused(
+        executor_runner("--model", path), 3, "runner.load", "quantize_per_tensor", "OperatorMissing", "build.custom_ops"
+    )

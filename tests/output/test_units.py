@@ -2,7 +2,7 @@
 
 import pytest
 
-from etcli.output.units import counted, figure_text, seconds_text, value_text
+from etcli.output.units import counted, estimate_text, figure_text, seconds_text, value_text
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,23 @@ def test_values_are_words_not_python(value, text):
 )
 def test_a_time_is_never_rounded_to_nothing(seconds, text):
     assert seconds_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "5 s"),
+        (13, "15 s"),
+        (27.4, "25 s"),
+        (27.6, "30 s"),
+        (89.9, "90 s"),
+        (109.8, "2 min"),
+        (3599, "60 min"),
+        (6600, "1 h 50 min"),
+        (7199, "2 h"),
+        (20000, "5 h 30 min"),
+        (23000, "6 h"),
+    ],
+)
+def test_an_estimate_has_no_digits_that_nobody_knows(seconds, text):
+    assert estimate_text(seconds) == text

@@ -28,3 +28,13 @@ def test_no_line_about_a_need_is_cut(capsys, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     for need in found.needs:
         assert not need.where or any(line.strip() == need.where for line in lines), need
+
+
+def test_a_fault_of_an_operators_description_is_shown_at_its_file(tmp_path):
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops" / "op.yaml").write_text("name: mine\nsource: [a.cpp]\n")
+    console = Console(verbosity=-1)
+    found = doctor(load("smollm2-135m", sets=[f"build.custom_ops=[{tmp_path}/ops]"]), "host", None, console)
+    (need,) = [need for need in found.needs if need.name == "recipe"]
+    assert need.where == str(tmp_path / "ops" / "op.yaml")
+    assert "'source'" in need.version

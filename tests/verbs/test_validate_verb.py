@@ -194,3 +194,18 @@ def test_a_cache_beyond_a_sliding_window_is_refused(tmp_path, model, chunks, cac
     )
     assert [error["code"] for error in document["errors"]] == codes
     assert code == (2 if codes else 0)
+
+
+def test_a_missing_checkpoint_names_the_variable_that_says_where(tmp_path, monkeypatch):
+    monkeypatch.delenv("SOME_MODEL", raising=False)
+    recipe(tmp_path, "name: tiny\nmodel: {source: '${SOME_MODEL:-nowhere}'}\n")
+    _, document = validate(tmp_path)
+    hint = document["errors"][0]["hint"]
+    assert hint == f"Set SOME_MODEL to where it is. Relative paths start at the recipe's folder, {tmp_path}."
+
+
+def test_a_built_in_recipe_has_no_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.delenv("LLAMA_3_1_8B_AQLM", raising=False)
+    _, document = validate(tmp_path, "llama3.1-8b-aqlm")
+    (error,) = [error for error in document["errors"] if error["code"] == "source.missing"]
+    assert error["hint"] == f"Set LLAMA_3_1_8B_AQLM to where it is. Relative paths start at {tmp_path}."

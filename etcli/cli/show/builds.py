@@ -24,6 +24,8 @@ def built(console: Console, result: BuildResult) -> None:
         for file in result.manifest.stage
     ]
     console.table(f"Stage {result.folder / 'stage'}", ("file", "size", "machine", "reason"), staged)
+    for library in result.manifest.custom_ops:
+        console.print(f"{library.name}: {', '.join(library.operators)}, each registered once")
     console.print(
         f"{result.folder} is current" if result.current else f"{result.manifest.target}: built and audited",
         style="green",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from etcli.output.console import Console
-from etcli.output.units import bytes_text, counted, seconds_text
+from etcli.output.units import bytes_text, counted, estimate_text, seconds_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ def exported(console: Console, result: ExportResult) -> None:
             if result.quantising is not None:
                 needs = result.quantising
                 console.print(
-                    f"before that, model.quantize takes about {seconds_text(needs.seconds)}, once, with up to "
+                    f"before that, model.quantize takes about {estimate_text(needs.seconds)}, once, with up to "
                     f"{bytes_text(needs.memory_bytes)} of memory and {bytes_text(needs.disk_bytes)} in the cache"
                 )
             if result.current:
@@ -52,7 +52,10 @@ def _quality(console: Console, result: ExportResult) -> None:
         several = len({chunk.index for chunk, _ in lossy}) < len(lossy)
         rows = [(chunk.file if several else chunk.index, f"{error:.3%}") for chunk, error in lossy]
         what = "program" if several else "chunk"
-        console.table("Error against float32 on random inputs", (what, "root mean square"), rows)
+        # of AQLM's codes, which are exported as they are, there is none
+        of_head = result.manifest is not None and result.manifest.precision == "aqlm"
+        title = f"Error{' of the head' if of_head else ''} against float32 on random inputs"
+        console.table(title, (what, "root mean square"), rows)
     found = result.evaluation
     if found is not None:
         figures = [

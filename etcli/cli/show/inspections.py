@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 from etcli.output.console import Console
 from etcli.output.units import bytes_text, counted, value_text
 
+QUALITIES = {"demonstration": "of demonstration quality (model.quantize): an answer may well be wrong"}
+"""What is said of a bundle's weights, by its `quality`."""
+
 if TYPE_CHECKING:
     from etcli.manifests.base import FileEntry
     from etcli.manifests.build import BuildManifest
@@ -135,6 +138,7 @@ def _bundle(console: Console, bundle: BundleManifest) -> None:
             "versions",
             f"etcli {versions.etcli}, executorch {versions.executorch}, torch {versions.torch}, program {versions.program}",
         ),
+        *((("weights", QUALITIES[bundle.quality]),) if bundle.quality is not None else ()),
         ("compared with eager", "yes" if bundle.verified else "no"),
     ]
     console.table("Bundle", ("what", "value"), rows)

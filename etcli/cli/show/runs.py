@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etcli.cli.show.inspections import file_rows
+from etcli.cli.show.inspections import QUALITIES, file_rows
 from etcli.output.console import Console
 from etcli.output.units import bytes_text, counted, figure_text, rate_text, seconds_text
 
@@ -47,6 +47,7 @@ def smoked(console: Console, result: SmokeResult) -> None:
             ("load", seconds_text(result.load_s)),
             ("peak memory", bytes_text(result.peak_memory_bytes)),
             ("reference", agreement(result, len(result.tokens))),
+            *((("weights", QUALITIES[result.quality]),) if result.quality is not None else ()),
         ],
     )
     console.print(f"smoke passed in {seconds_text(sum(stage.seconds for stage in result.stages))}", style="bold green")
@@ -78,9 +79,10 @@ def _caveat(emulated: bool, simulated: bool) -> str:
 
 def _figures(record: RunRecord) -> str:
     emulated = (", emulated" if record.device.emulated else "") + (", simulated NPU" if record.simulated else "")
+    quality = "" if record.quality is None else f"; weights of {record.quality} quality"
     return (
         f"{counted(len(record.tokens), 'token')}, ended by {record.stop_reason}; prefill {rate_text(record.prefill_tokens_per_s)}, "
         f"decode {rate_text(record.decode_tokens_per_s)}, first token after {seconds_text(record.time_to_first_token_s)}, "
         f"load {seconds_text(record.load_s)}, peak {bytes_text(record.peak_memory_bytes)} on {record.device.serial} "
-        f"({record.device.model}{emulated})"
+        f"({record.device.model}{emulated}){quality}"
     )

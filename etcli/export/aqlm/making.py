@@ -33,7 +33,7 @@ from etcli.export.isolated import run_isolated
 from etcli.manifests.model import ModelConfig
 from etcli.manifests.quantised import QuantisedRecord
 from etcli.output.console import Console
-from etcli.output.units import bytes_text, seconds_text
+from etcli.output.units import bytes_text, counted, estimate_text
 from etcli.tokenizer.base import Tokenizer
 
 _CODE = tuple(
@@ -210,7 +210,7 @@ def _quantise(
         "folder": str(working),
         "threads": threads(),
     }
-    title = f"Quantising {original.path.name} to AQLM 2x8, once: about {seconds_text(needed.seconds)} with {threads()} threads"
+    title = f"Quantising {original.path.name} to AQLM 2x8, once: about {estimate_text(needed.seconds)} with {counted(threads(), 'thread')}"
     with console.step(title), console.progress("layers", layers) as advance:
 
         def heard(event: Mapping[str, Any]) -> None:
