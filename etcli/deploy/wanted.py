@@ -60,7 +60,7 @@ def wanted_files(sources: Sources) -> tuple[WantedFile, ...]:
     found: list[WantedFile] = []
     manifest = sources.bundle_folder / MANIFEST
     own = FileEntry(path=MANIFEST, size=manifest.stat().st_size, sha256=sources.bundle_sha256)
-    for entry in (own, *sources.bundle.files()):
+    for entry in (own, *sources.bundle.deployed_files()):
         local = _local(sources.bundle_folder, entry, "bundle", sources.export_command, problems)
         found.append(WantedFile(f"bundle/{entry.path}", local, entry.size, entry.sha256, False, "bundle"))
     for staged in sources.build.manifest.stage:

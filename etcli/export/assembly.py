@@ -99,10 +99,14 @@ class Assembly:
         tokenizer: TokenizerFiles,
         programs: Mapping[str, Outcome],
         tables: tuple[FileEntry, FileEntry],
+        reference: tuple[FileEntry, ...],
         inputs_sha256: str,
         quality: Quality | None,
     ) -> BundleManifest:
-        """Write `runner.cfg`, then, last, `manifest.json`. `programs` are by place in the bundle, `tables` are embedding and rope table."""
+        """Write `runner.cfg`, then, last, `manifest.json`.
+
+        `programs` are by place in the bundle, `tables` are embedding and rope table, `reference` the chunks' quantised graphs.
+        """
         embedding, rope = tables
         identifiers = {outcome.program for outcome in programs.values()}
         neuron = loaded.recipe.neuron
@@ -138,6 +142,7 @@ class Assembly:
             rope=RopeTable(**rope.model_dump(), positions=plan.positions),
             tokenizer=tokenizer,
             runner_config=FileEntry(path=RUNNER_CONFIG, size=0, sha256="0" * 64),
+            reference=reference,
             platform=soc.id if soc is not None else None,
             simulated=neuron is not None and neuron.simulated,
             quality=quality,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from etcli.common.errors import UsageError
 from etcli.common.hashing import file_sha256
-from etcli.export.inputs import inputs_sha256
+from etcli.export.inputs import inputs_sha256, recipe_inputs_sha256
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.export_report import ExportReport
 from etcli.recipe.fingerprint import export_fingerprint
@@ -34,9 +34,9 @@ def current_bundle(
         return None
     recipe_sha256 = export_fingerprint(loaded.recipe)
     same_inputs = (
-        (manifest.verified or not verified)
+        (manifest.verified or not verified or not manifest.verifiable)
         and manifest.recipe_sha256 == recipe_sha256
-        and manifest.inputs_sha256 == inputs_sha256(recipe_sha256, report.tensors_sha256)
+        and manifest.inputs_sha256 == inputs_sha256(recipe_inputs_sha256(loaded), report.tensors_sha256)
         and report.source_path == str(source)
         and report.source_stamp == source_stamp(loaded, source)
     )

@@ -74,6 +74,13 @@ def making_bytes(plan: ExportPlan, chunk: ChunkPlan, program: ProgramPlan, confi
     )
 
 
+def calibration_bytes(plan: ExportPlan, config: ModelConfig) -> int:
+    """A worker that runs the float network on prompts: all weights where they take at most half of the memory, one chunk at a time afterwards."""
+    chunk = max(chunk.weights_bytes for chunk in plan.chunks)
+    calls = max(_call_bytes(chunk, shape, config) for chunk in plan.chunks for shape in plan.shapes)
+    return BASE_BYTES + calls + chunk
+
+
 def tables_bytes(plan: ExportPlan, config: ModelConfig) -> int:
     """A worker that writes the tables: blocks of the embedding and what quantising makes of one, the whole rope table and its angles."""
     quantising = TORCHAO_BYTES if plan.embedding.group_size is not None else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from etcli.common.errors import EtcliError, ExportError
 from etcli.common.files import is_no_space
 from etcli.common.process import describe_exit
-from etcli.export.job import Troubles
+from etcli.export.job import COMPILE_STEP, COMPILER_FAILED, Troubles
 
 SCARCE_BYTES = 512 << 20
 """Where less than this was left beside a worker that was killed, it was killed for memory."""
@@ -44,8 +45,11 @@ class Ended:
 def failure(title: str, ended: Ended) -> EtcliError:
     """The worker's own problems, or else what its end looks like."""
     try:
-        problems = Troubles.read(ended.folder / Troubles.FILE).problems
-        return EtcliError.many(trouble.problem() for trouble in problems)
+        problems = [trouble.problem() for trouble in Troubles.read(ended.folder / Troubles.FILE).problems]
+        return EtcliError.many(
+            dataclasses.replace(problem, file=ended.log) if problem.code == COMPILER_FAILED else problem
+            for problem in problems
+        )
     except (FileNotFoundError, EtcliError):
         pass
     step = f" at step {ended.step}" if ended.step else ""
@@ -78,4 +82,12 @@ def _killed(title: str, ended: Ended, step: str) -> ExportError:
             hint = f"Export fewer chunks at once (--jobs 1), or divide the network into more chunks (export.chunks). {hint}"
         else:
             why += f", not for want of memory as it seems: it held {ended.peak_bytes / 1e9:.2f} GB"
+    if ended.step is not None and ended.step.startswith(f"{COMPILE_STEP} "):
+        method = ended.step.removeprefix(f"{COMPILE_STEP} ")
+        return ExportError(
+            f"the compiler for the NPU was {why} while it compiled {method} of {title}",
+            code="neuron.compiler_killed",
+            hint=hint,
+            file=ended.log,
+        )
     return ExportError(f"the worker of {title} was {why}{step}", code="export.worker_killed", hint=hint, file=ended.log)

@@ -12,12 +12,14 @@ from typing import Any
 import etcli
 from etcli.checkpoint.base import Checkpoint
 from etcli.checkpoint.layout import EMBEDDING
-from etcli.common.hashing import value_sha256
+from etcli.common.hashing import file_sha256, value_sha256
 from etcli.export.operators import kept_linears
 from etcli.export.plan import ChunkPlan, ExportPlan, ProgramPlan
 from etcli.export.store import Store
 from etcli.manifests.model import ModelConfig
 from etcli.output.console import Console
+from etcli.recipe.fingerprint import export_fingerprint
+from etcli.recipe.loaded import LoadedRecipe
 
 _GRAPH_CODE = (
     "export/backends/*.py",
@@ -59,12 +61,18 @@ _NOT_IN_GRAPHS = {
 }
 """Numbers of a network that change what goes into a chunk, or what is done with its answers, but not its graph (`aqlm`: see `_coding`)."""
 
-_BUNDLE_CODE = (*_PROGRAM_CODE, "export/assembly.py", "export/runner_config.py", "tokenizer/**/*.py")
+_NPU_CODE = (*_PROGRAM_CODE, "export/neuron/*.py", "export/simulated_sdk/**/*.py", "recipe/neuron.py")
+"""Whose code decides what chunks for the NPU are."""
+
+_BUNDLE_CODE = (*_NPU_CODE, "export/assembly.py", "export/runner_config.py", "tokenizer/**/*.py")
 """Whose code decides the bytes of the whole bundle."""
 
 
 TABLES = "tables"
 """The piece with embedding and rope table, where the others go by their program's place in the bundle."""
+
+CALIBRATION = "calibration"
+"""The piece with the records that activations for the NPU are measured on. It is none of the bundle's."""
 
 
 _LIBRARIES = ("gguf", "tokenizers", "torchao")
@@ -110,6 +118,15 @@ def tensor_hashes(checkpoint: Checkpoint, console: Console) -> dict[str, str]:
             found[name] = checkpoint.sha256(name)
             done(info.nbytes)
     return found
+
+
+def recipe_inputs_sha256(loaded: LoadedRecipe) -> str:
+    """Hash over the recipe's keys that export reads, and over the calibration file where it names one."""
+    neuron = loaded.recipe.neuron
+    fingerprint = export_fingerprint(loaded.recipe)
+    if neuron is None or neuron.calibration is None or neuron.calibration.file is None:
+        return fingerprint
+    return value_sha256([fingerprint, file_sha256(loaded.resolve_path(neuron.calibration.file))])
 
 
 def inputs_sha256(recipe_sha256: str, tensors_sha256: str) -> str:
@@ -169,6 +186,47 @@ def program_key(
             "names": [method.name for method in program.methods],
             "tensors": {name: tensors[name] for name in chunk.tensors},
             "verified": verified,
+            **_npu(plan, chunk, config, tensors),
+        }
+    )
+
+
+def _npu(plan: ExportPlan, chunk: ChunkPlan, config: ModelConfig, tensors: Mapping[str, str]) -> dict[str, Any]:
+    """What programs for the NPU are made from besides."""
+    if plan.npu is None:
+        return {}
+    return {
+        "npu": plan.npu.settings.model_dump(mode="json"),
+        "quantised": reference_key(plan, chunk, config, tensors),
+        "index": chunk.index,
+    }
+
+
+def calibration_key(plan: ExportPlan, config: ModelConfig, tensors: Mapping[str, str]) -> str:
+    """What the records are made from: the network and the prompts. The network answers, so all its tensors count."""
+    return value_sha256(
+        {
+            "prompts": None if plan.npu is None else plan.npu.calibration(),
+            "shapes": [str(shape) for shape in plan.shapes],
+            "layers": plan.chunks[0].layers,
+            "config": config.model_dump(mode="json"),
+            "tensors": dict(tensors),
+            "versions": all_versions(),
+            "code": code_sha256(_NPU_CODE),
+        }
+    )
+
+
+def reference_key(plan: ExportPlan, chunk: ChunkPlan, config: ModelConfig, tensors: Mapping[str, str]) -> str:
+    """What a chunk's quantised graph is made from."""
+    return value_sha256(
+        {
+            "calibration": calibration_key(plan, config, tensors),
+            "precision": plan.precision.model_dump(mode="json"),
+            "first_layer": chunk.first_layer,
+            "layers": chunk.layers,
+            "head": chunk.head,
+            "simulated": plan.npu is not None and plan.npu.settings.simulated,
         }
     )
 
@@ -202,6 +260,9 @@ def piece_keys(
     Where no verification is asked for, a whole verified piece serves as well, unless its program is one of `remade`.
     """
     keys = {TABLES: tables_key(plan, config, tensors)}
+    if plan.npu is not None:
+        keys[CALIBRATION] = calibration_key(plan, config, tensors)
+        keys.update({chunk.reference: reference_key(plan, chunk, config, tensors) for chunk in plan.chunks})
     for chunk in plan.chunks:
         for program in chunk.programs:
             key = program_key(plan, chunk, program, config, tensors, verified=True)
@@ -213,6 +274,10 @@ def piece_keys(
 
 def remade_pieces(plan: ExportPlan, only_chunks: tuple[int, ...] | None) -> set[str]:
     """What `--force` makes again: the programs of the chunks named, or everything."""
+    again = {chunk.index for chunk in plan.chunks if only_chunks is None or chunk.index in only_chunks}
+    found = {program.file for program in plan.programs if program.chunk in again}
+    if plan.npu is not None:
+        found |= {chunk.reference for chunk in plan.chunks if chunk.index in again}
     if only_chunks is None:
-        return {TABLES, *(program.file for program in plan.programs)}
-    return {program.file for program in plan.programs if program.chunk in only_chunks}
+        found |= {TABLES} if plan.npu is None else {TABLES, CALIBRATION}
+    return found

@@ -24,10 +24,21 @@ DONE_MARK = "@done"
 LAST_MARK = "@last"
 """The same of one that ends now."""
 
+COMPILE_STEP = "compile"
+"""The step of a worker in which the compiler for the NPU works, before the name of the method that it is given."""
+
+COMPILER_FAILED = "neuron.compiler_failed"
+"""The code of an error of converter or compiler, of whose words the worker's log has more."""
+
+QUANTISED = "chunk.pt2"
+"""The quantised graph of a chunk in its worker's folder and in its piece."""
+
 STEPS: dict[str, dict[str, float]] = {
     "lower": {"read": 0.06, "trace": 0.06, "lower": 0.78, "write": 0.05, "cut": 0.05},
     "chunk": {"read": 0.25, "eager": 0.15, "fill": 0.3, "verify": 0.3},
     "tables": {"write": 1.0},
+    "calibration": {"answers": 0.6, "chunks": 0.4},
+    "quantise": {"read": 0.1, "trace": 0.2, "measure": 0.5, "write": 0.2},
 }
 """Steps by kind of work and their usual share of its time, for the progress bar."""
 
@@ -73,6 +84,22 @@ class NetworkWork(Part):
     precision: PrecisionSettings = PrecisionSettings()
 
 
+class NpuSettings(Part):
+    """What a chunk is compiled for.
+
+    Attributes:
+        platform: the SoC's id, as `mt6991`.
+        compile_specs: the recipe's additions to the compiler's options.
+        shared: whether the program's methods share their weights.
+        simulated: whether the NPU is the simulated one.
+    """
+
+    platform: str
+    compile_specs: dict[str, str] = pydantic.Field(default_factory=dict)
+    shared: bool
+    simulated: bool
+
+
 class ChunkWork(NetworkWork):
     """Make one program of a chunk.
 
@@ -81,6 +108,9 @@ class ChunkWork(NetworkWork):
         verify: whether it is run and compared at all.
         lowered: where a `LowerWork` may have left this very program.
         template: where the template of its graph is, unless there can be none.
+        npu: what it is compiled for, where that is an NPU.
+        quantised: the folder with the chunk's quantised graph, which a `QuantiseWork` left.
+        records: the folder of the `CalibrationWork`.
     """
 
     kind: Literal["chunk"] = "chunk"
@@ -88,6 +118,36 @@ class ChunkWork(NetworkWork):
     verify: bool = True
     lowered: str | None = None
     template: str | None = None
+    npu: NpuSettings | None = None
+    quantised: str | None = None
+    records: str | None = None
+
+
+class CalibrationWork(Part):
+    """Record what every chunk of the network sees of some prompts and of the tokens that the network itself answers.
+
+    Attributes:
+        prompts: ids of each.
+        response_cap: the most tokens that are generated after each.
+        shapes: those of the network's methods.
+        layers: of each chunk.
+        stop_ids: ids that end an answer.
+    """
+
+    kind: Literal["calibration"] = "calibration"
+    prompts: tuple[tuple[int, ...], ...]
+    response_cap: int
+    shapes: tuple[Shape, ...]
+    layers: int
+    stop_ids: tuple[int, ...]
+
+
+class QuantiseWork(NetworkWork):
+    """Quantise the graph of a chunk by what the records in the folder `records` say of its activations."""
+
+    kind: Literal["quantise"] = "quantise"
+    npu: NpuSettings
+    records: str
 
 
 class Variant(Part):
@@ -112,6 +172,10 @@ class TablesWork(Part):
     embedding: EmbeddingSettings = EmbeddingSettings()
 
 
+Work = ChunkWork | LowerWork | TablesWork | CalibrationWork | QuantiseWork
+"""What a worker can be asked for."""
+
+
 class Job(Manifest):
     """One worker's job. `parent` is the process that it must not outlive, `threads` how many it may use."""
 
@@ -121,7 +185,7 @@ class Job(Manifest):
     checkpoint: str
     adapter: str | None = None
     threads: int
-    work: Annotated[ChunkWork | LowerWork | TablesWork, pydantic.Field(discriminator="kind")]
+    work: Annotated[Work, pydantic.Field(discriminator="kind")]
 
     @property
     def adapter_path(self) -> Path | None:

@@ -10,7 +10,7 @@ import torch
 from torch.export import ExportedProgram
 
 from etcli.checkpoint.opening import open_checkpoint
-from etcli.export.backends.registry import BACKENDS
+from etcli.export.backends.registry import MODULE_BACKENDS
 from etcli.export.job import PROGRAM as PROGRAM
 from etcli.export.job import Job, LowerWork, NetworkWork, Outcome, Variant
 from etcli.export.lean import known_versions, lean_lowering, renamed
@@ -75,7 +75,7 @@ def write_program(
         }
     with tempfile.TemporaryDirectory(prefix="weights-", dir=folder) as blobs:
         with steps.step("lower"), lean_lowering(Path(blobs)):
-            manager = BACKENDS[work.backend].lower(programs, half_weights(chunk, work.precision))
+            manager = MODULE_BACKENDS[work.backend].lower(programs, half_weights(chunk, work.precision))
         with steps.step("write"), (folder / PROGRAM).open("wb") as file:
             manager.write_to_file(file)
         if not variants:

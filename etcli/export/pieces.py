@@ -15,8 +15,9 @@ from etcli.common.workspace import Workspace
 from etcli.export.backends.base import Backend
 from etcli.export.cluster import Cluster, cluster_address
 from etcli.export.estimates import disk_bytes
-from etcli.export.inputs import TABLES
+from etcli.export.inputs import CALIBRATION, TABLES
 from etcli.export.job import ChunkWork, Outcome
+from etcli.export.neuron.tasks import npu_tasks
 from etcli.export.operators import custom_operators, fewest_calls
 from etcli.export.plan import ChunkPlan, ExportPlan
 from etcli.export.pool import Pool, Task, check_memory, fitting
@@ -31,6 +32,7 @@ from etcli.ops.needed import built_libraries
 from etcli.output.console import Console
 from etcli.output.units import bytes_text, counted
 from etcli.recipe.loaded import LoadedRecipe
+from etcli.toolchain.interpreter import worker_python
 
 
 class Pieces:
@@ -55,19 +57,24 @@ class Pieces:
     ) -> set[str]:
         """Make what is not there yet; returns the files of programs made now."""
         asked = [program.file for chunk in chosen for program in chunk.programs]
-        missing = {place: keys[place] for place in (*asked, TABLES) if self._store.find(keys[place]) is None}
+        wanted = [*asked, TABLES]
+        if plan.npu is not None:
+            wanted += [CALIBRATION, *(chunk.reference for chunk in chosen)]
+        missing = {place: keys[place] for place in wanted if self._store.find(keys[place]) is None}
         if missing:
             cache = TemplateCache()
             work = self._workspace.export_work
             self._check_operators(custom_operators(model, plan.cache), missing)
-            tasks = make_tasks(
-                plan, model, self._backend, missing, self._store, cache, work, verify=self._options.verify
-            )
+            verify = self._options.verify
+            others = missing if plan.npu is None else {key: missing[key] for key in missing if key == TABLES}
+            tasks = make_tasks(plan, model, self._backend, others, self._store, cache, work, verify=verify)
+            if plan.npu is not None:
+                tasks.tasks += npu_tasks(plan, model, self._backend, keys, missing, self._store, work, verify=verify)
             self._check_space(plan, missing, tasks.lowered)
-            self._run(tasks, model, cache, kept=len(asked) - len(missing.keys() - {TABLES}))
+            self._run(tasks, model, cache, kept=len(asked) - len(missing.keys() & set(asked)))
             remove_tree(tasks.folder)
             self._store.clear_running()
-        return set(missing) - {TABLES}
+        return set(missing) & set(asked)
 
     def _run(self, tasks: Tasks, model: ModelConfig, cache: TemplateCache, *, kept: int) -> None:
         made = sum(isinstance(task.work, ChunkWork) for task in tasks.tasks)
@@ -90,7 +97,8 @@ class Pieces:
                 Cluster(address, self._source, workspace=self._workspace.export_work, **calls).run(tasks.tasks)
             else:
                 memory = None if self._options.jobs else available_bytes()
-                Pool(jobs or 1, self._source, memory_bytes=memory, **calls).run(tasks.tasks)
+                python = worker_python(self._loaded)
+                Pool(jobs or 1, self._source, memory_bytes=memory, python=python, **calls).run(tasks.tasks)
 
     def _jobs(self, tasks: list[Task]) -> int:
         jobs = min(self._options.jobs or fitting(task.memory_bytes for task in tasks), len(tasks))
@@ -116,7 +124,7 @@ class Pieces:
 
     def _check_operators(self, operators: Collection[str], missing: Collection[str]) -> None:
         """Compile what verification runs now, rather than learn after minutes of lowering that it cannot be."""
-        verified = self._options.verify and set(missing) - {TABLES}
+        verified = self._options.verify and set(missing) - {TABLES, CALIBRATION}
         if verified and cluster_address(self._options.executor) is None:
             built_libraries(operators, self._console)
 

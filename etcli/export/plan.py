@@ -9,6 +9,7 @@ from etcli.checkpoint.layout import EMBEDDING, HEAD, NORM, expected_shapes
 from etcli.checkpoint.sizes import loaded_bytes
 from etcli.common.errors import RecipeError, UsageError
 from etcli.export.job import EmbeddingDtype, EmbeddingSettings, NamedShape, PrecisionSettings
+from etcli.export.neuron.plan import NpuPlan
 from etcli.export.settings import embedding_settings, precision_settings
 from etcli.manifests.bundle import CacheKind, Shape
 from etcli.manifests.model import ModelConfig
@@ -66,10 +67,18 @@ class ChunkPlan:
     largest_bytes: int
     stored_bytes: int
 
+    @property
+    def reference(self) -> str:
+        """The place in the bundle of its quantised graph, which backends have that quantise graphs."""
+        return f"reference/chunk_{self.index}.pt2"
+
 
 @dataclass(frozen=True)
 class ExportPlan:
-    """The whole export. `embedding_bytes` and `rope_bytes` are the sizes of the two raw tables, which run from position 0 to `positions`."""
+    """The whole export. `embedding_bytes` and `rope_bytes` are the sizes of the two raw tables, which run from position 0 to `positions`.
+
+    `npu` is what chunks for the NPU are made for, None with other backends.
+    """
 
     name: str
     backend: str
@@ -81,6 +90,7 @@ class ExportPlan:
     positions: int
     embedding_bytes: int
     rope_bytes: int
+    npu: NpuPlan | None = None
 
     @property
     def programs(self) -> tuple[ProgramPlan, ...]:

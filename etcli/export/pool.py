@@ -20,7 +20,7 @@ from etcli.common.memory import available_bytes, oom_kills
 from etcli.common.process import end, start
 from etcli.export.environment import torch_environment
 from etcli.export.failures import Ended, failure
-from etcli.export.job import DONE_MARK, LAST_MARK, STEP_MARK, STEPS, ChunkWork, Job, LowerWork, TablesWork
+from etcli.export.job import DONE_MARK, LAST_MARK, STEP_MARK, STEPS, Job, Work
 from etcli.export.worker import command
 from etcli.output.console import Console
 from etcli.output.units import bytes_text, counted
@@ -43,7 +43,7 @@ class Task:
 
     key: str
     title: str
-    work: ChunkWork | LowerWork | TablesWork
+    work: Work
     memory_bytes: int
     log: Path
     after: tuple[str, ...] = ()
@@ -68,6 +68,7 @@ class Pool:
     Args:
         jobs: workers at once.
         checkpoint: what they read.
+        python: the interpreter that they run in, this one's if None.
         memory_bytes: what they may use together; a task that needs more runs alone.
         begin: gives a worker's empty folder for a task's key.
         finished: called with each task as soon as it is done, before those that come after it are begun.
@@ -80,6 +81,7 @@ class Pool:
         checkpoint: Path,
         *,
         adapter: Path | None = None,
+        python: Path | None = None,
         memory_bytes: int | None = None,
         begin: Callable[[str], Path],
         finished: Callable[[Task], None],
@@ -87,6 +89,7 @@ class Pool:
     ) -> None:
         self._jobs, self._checkpoint, self._adapter = jobs, checkpoint, adapter
         self._memory = memory_bytes
+        self._command = command(python)
         self._begin, self._finished, self._advance = begin, finished, advance
         self._lines: queue.SimpleQueue[tuple[_Worker, str]] = queue.SimpleQueue()
         self._threads = max(1, usable_cores() // jobs)
@@ -152,7 +155,7 @@ class Pool:
             worker.process.stdin.flush()
 
     def _start(self) -> _Worker:
-        process = start(command(), env=torch_environment(self._threads), merge=True, feed=True)
+        process = start(self._command, env=torch_environment(self._threads), merge=True, feed=True)
         worker = _Worker(process, threading.Thread(daemon=True))
         worker.reader = threading.Thread(target=self._read, args=(worker,), daemon=True)
         self._workers.append(worker)

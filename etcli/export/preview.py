@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from etcli.export.estimates import disk_bytes, lowering_bytes, program_bytes, tables_bytes
-from etcli.export.inputs import TABLES
+from etcli.export.estimates import calibration_bytes, disk_bytes, lowering_bytes, program_bytes, tables_bytes
+from etcli.export.inputs import CALIBRATION, TABLES
 from etcli.export.plan import ExportPlan, chosen_chunks
 from etcli.export.pool import fitting
 from etcli.export.result import ExportOptions, PlannedProgram, PlannedWork
@@ -25,9 +25,12 @@ def planned_work(
     asked = {program.file for chunk in chosen_chunks(plan, options.only_chunks) for program in chunk.programs}
     missing = {place: place for place in (*asked, TABLES) if place not in there}
     wanted = wanted_programs(plan, config, missing)
-    groups = to_be_lowered(wanted, cache.has)
+    # programs for the NPU are compiled each by itself
+    groups = [] if plan.npu is not None else to_be_lowered(wanted, cache.has)
     lowered = {group[0].program.file for group in groups}
     awaited = {item.template for group in groups for item in group}
+    if plan.npu is not None:
+        lowered, awaited = {item.program.file for item in wanted}, {item.template for item in wanted}
     memory = {item.program.file: program_memory(plan, config, item, waits=item.template in awaited) for item in wanted}
     programs = [
         PlannedProgram(
@@ -45,6 +48,8 @@ def planned_work(
     # as many tasks, with as much memory each, as `tasks.make_tasks` makes
     needs = [*memory.values()]
     needs += [lowering_bytes(plan, group[0].chunk, group[0].program, config) for group in groups]
+    if plan.npu is not None and CALIBRATION not in there:
+        needs.append(calibration_bytes(plan, config))
     if TABLES in missing:
         needs.append(tables_bytes(plan, config))
     needs.sort(reverse=True)

@@ -47,9 +47,18 @@ def run_reference(
 
 
 def judge_tokens(
-    loaded: LoadedRecipe, *, prompt_ids: Sequence[int], tokens: Sequence[int], cache_length: int, console: Console
+    loaded: LoadedRecipe,
+    *,
+    prompt_ids: Sequence[int],
+    tokens: Sequence[int],
+    cache_length: int,
+    console: Console,
+    graphs: Sequence[Path] = (),
 ) -> tuple[Judgement, ...]:
     """Feed `tokens` after the prompt and compare each with the reference's own choice at its place.
+
+    Args:
+        graphs: the chunks' quantised graphs, where the backend quantises graphs: they are run in place of the checkpoint's layers.
 
     Raises:
         CheckpointError, UsageError, ExportError: as `run_reference`.
@@ -60,6 +69,7 @@ def judge_tokens(
         "prompt_ids": list(prompt_ids),
         "cache_length": cache_length,
         "tokens": list(tokens),
+        "graphs": [str(path) for path in graphs],
         **_precisions(loaded),
     }
     result = _run(job, console, lambda: None)

@@ -34,6 +34,12 @@ def work(job: dict[str, Any], send: Send) -> Mapping[str, Any]:
     use_physical_cores()
     adapter = job.get("adapter")
     checkpoint = open_checkpoint(Path(job["checkpoint"]), None if adapter is None else Path(adapter))
+    if job.get("graphs"):
+        from etcli.export.neuron.decoder import judge_quantised
+
+        graphs = [Path(path) for path in job["graphs"]]
+        found = judge_quantised(checkpoint, graphs, job["prompt_ids"], job["tokens"], cache_length=job["cache_length"])
+        return {"judgements": [dataclasses.asdict(item) for item in found]}
     use_compiled_operators(checkpoint, send)
     held = fits_in_memory(checkpoint.config)
     size = held_bytes(checkpoint.config)

@@ -71,7 +71,7 @@ class PlannedWork:
 class ExportedFile:
     """A file of the bundle, with what it is for.
 
-    `role` is `chunk 0`, `embedding`, `rope table`, `tokenizer`, `chat template`, `tokenizer settings` or `runner configuration`.
+    `role` is `chunk 0`, `quantised graph 0`, `embedding`, `rope table`, `tokenizer`, `chat template`, `tokenizer settings` or `runner configuration`.
     """
 
     path: str
@@ -121,6 +121,7 @@ def exported_files(manifest: BundleManifest) -> tuple[ExportedFile, ...]:
     entries: list[tuple[str, FileEntry]] = [
         (f"chunk {chunk.index}", file) for chunk in manifest.chunks for file in chunk.files
     ]
+    entries += [(f"quantised graph {index}", file) for index, file in enumerate(manifest.reference)]
     entries += [
         ("embedding", manifest.embedding),
         ("rope table", manifest.rope),

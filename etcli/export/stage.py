@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import functools
 import os
@@ -28,9 +29,18 @@ from etcli.export.backends.registry import backend_for
 from etcli.export.cluster import cluster_address
 from etcli.export.currency import bundle_stamp, current_bundle
 from etcli.export.evaluation import evaluated, evaluation_ids, evaluation_text
-from etcli.export.inputs import TABLES, all_versions, inputs_sha256, piece_keys, remade_pieces, tensor_hashes
+from etcli.export.inputs import (
+    TABLES,
+    all_versions,
+    inputs_sha256,
+    piece_keys,
+    recipe_inputs_sha256,
+    remade_pieces,
+    tensor_hashes,
+)
 from etcli.export.job import Outcome
 from etcli.export.needs import check_needs
+from etcli.export.neuron.plan import npu_plan
 from etcli.export.pieces import Pieces
 from etcli.export.plan import ExportPlan, ProgramPlan, check_chosen, chosen_chunks, make_plan
 from etcli.export.preview import planned_work
@@ -51,7 +61,6 @@ from etcli.manifests.model import ModelConfig
 from etcli.manifests.quantised import DEMONSTRATION
 from etcli.output.console import Console
 from etcli.output.units import counted
-from etcli.recipe.fingerprint import export_fingerprint
 from etcli.recipe.fit import long_cache_warning, padded_vocabulary_remark, vocabulary_warning
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import REPORT
@@ -126,14 +135,19 @@ def _planned(loaded: LoadedRecipe, path: Path) -> tuple[Checkpoint, Tokenizer, M
     checkpoint = open_checkpoint(path, remaining_adapter(loaded))
     tokenizer = open_tokenizer(path)
     model = united_config(checkpoint.config, tokenizer)
-    return checkpoint, tokenizer, model, make_plan(loaded, model)
+    return checkpoint, tokenizer, model, _plan(loaded, model, tokenizer)
+
+
+def _plan(loaded: LoadedRecipe, model: ModelConfig, tokenizer: Tokenizer) -> ExportPlan:
+    plan = make_plan(loaded, model)
+    return dataclasses.replace(plan, npu=npu_plan(loaded, tokenizer))
 
 
 def _planned_from_source(loaded: LoadedRecipe, source: Path) -> tuple[ModelConfig, ExportPlan]:
     """The same of the recipe's source, before it is quantised: what can be known and refused before anything is written."""
-    checkpoint = open_checkpoint(source, adapter_path(loaded))
-    model = exported_config(loaded, united_config(checkpoint.config, open_tokenizer(source)))
-    return model, make_plan(loaded, model)
+    checkpoint, tokenizer = open_checkpoint(source, adapter_path(loaded)), open_tokenizer(source)
+    model = exported_config(loaded, united_config(checkpoint.config, tokenizer))
+    return model, _plan(loaded, model, tokenizer)
 
 
 def _dry_run(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions, console: Console) -> ExportResult:
@@ -153,7 +167,7 @@ def _dry_run(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions,
         checkpoint, _, model, plan = _planned(loaded, path)
         needs = None
     store = Store(workspace.export_work)
-    everything = {TABLES, *(program.file for program in plan.programs)}
+    everything = remade_pieces(plan, None)
     remade = remade_pieces(plan, options.only_chunks) if options.force else set[str]()
     if found is not None:
         there = everything
@@ -307,6 +321,11 @@ class _Export:
             embedding, rope = outcomes[TABLES].files
             for entry in (embedding, rope):
                 assembly.place(self.store.piece(keys[TABLES]), entry.path, entry.path)
+            reference = []
+            for chunk in plan.chunks if plan.npu is not None else ():
+                file = outcomes[chunk.reference].files[0]
+                assembly.place(self.store.piece(keys[chunk.reference]), file.path, chunk.reference)
+                reference.append(file.model_copy(update={"path": chunk.reference}))
             manifest = assembly.manifest(
                 self.loaded,
                 plan,
@@ -314,7 +333,8 @@ class _Export:
                 assembly.tokenizer(tokenizer),
                 {program.file: outcomes[program.file] for program in plan.programs},
                 (embedding, rope),
-                inputs_sha256(export_fingerprint(self.loaded.recipe), tensors_sha256),
+                tuple(reference),
+                inputs_sha256(recipe_inputs_sha256(self.loaded), tensors_sha256),
                 "demonstration" if DEMONSTRATION in checkpoint.remarks else None,
             )
             ExportReport(

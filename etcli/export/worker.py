@@ -15,15 +15,25 @@ from etcli.common.errors import EtcliError, ExportError
 from etcli.common.files import is_no_space
 from etcli.common.memory import is_out_of_memory
 from etcli.common.process import end_with_parent
-from etcli.export.job import DONE_MARK, LAST_MARK, Job, LowerWork, TablesWork, Trouble, Troubles
+from etcli.export.job import (
+    DONE_MARK,
+    LAST_MARK,
+    CalibrationWork,
+    Job,
+    LowerWork,
+    QuantiseWork,
+    TablesWork,
+    Trouble,
+    Troubles,
+)
 
 KEPT_BYTES = 512 << 20
 """A worker that holds more than this after a job is replaced: torch and the runtime take half of it."""
 
 
-def command() -> list[str]:
-    """The argument list that starts a worker."""
-    return [sys.executable, "-W", "ignore", "-m", "etcli.export.worker"]
+def command(python: Path | None = None) -> list[str]:
+    """The argument list that starts a worker, in this interpreter or in another."""
+    return [sys.executable if python is None else str(python), "-W", "ignore", "-m", "etcli.export.worker"]
 
 
 def main() -> int:
@@ -85,6 +95,18 @@ def _work(job: Job, folder: Path) -> None:
         from etcli.export.lowering import lower_chunk
 
         lower_chunk(job, job.work, folder)
+    elif isinstance(job.work, CalibrationWork):
+        from etcli.export.neuron.calibration import calibrate
+
+        calibrate(job, job.work, folder)
+    elif isinstance(job.work, QuantiseWork):
+        from etcli.export.neuron.quantising import quantise_chunk
+
+        quantise_chunk(job, job.work, folder)
+    elif job.work.npu is not None:
+        from etcli.export.neuron.making import make_compiled_chunk
+
+        make_compiled_chunk(job, job.work, folder)
     else:
         from etcli.export.making import make_chunk
 

@@ -27,3 +27,24 @@ class RMSNorm(nn.Module):
         """Same shape as `x`."""
         mean_square = functional.linear(x * x, self.mean_row)
         return self.weight * (x * torch.rsqrt(mean_square + self.eps))
+
+
+class MeanRMSNorm(nn.Module):
+    """The same with the mean that `aten.mean` takes: the form in which ExecuTorch's quantiser for MediaTek's NPU looks for a whole norm."""
+
+    def __init__(self, weight: nn.Parameter, eps: float) -> None:
+        super().__init__()
+        self.weight = weight
+        self.eps = eps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Same shape as `x`."""
+        return self.weight * (x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps))
+
+
+def use_means(module: nn.Module) -> None:
+    """Replace every `RMSNorm` within `module` by a `MeanRMSNorm` of its weight."""
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, RMSNorm):
+                setattr(parent, name, MeanRMSNorm(child.weight, float(child.eps)))

@@ -132,6 +132,10 @@ class BundleManifest(Manifest):
     rope: RopeTable
     tokenizer: TokenizerFiles
     runner_config: FileEntry
+    reference: tuple[FileEntry, ...] = pydantic.Field(
+        default=(),
+        description="the quantised graph of each chunk for an NPU, which the comparison runs; never deployed",
+    )
     platform: str | None = pydantic.Field(default=None, description="NPU platform id, None for CPU backends")
     simulated: bool = pydantic.Field(
         default=False, description="whether it is compiled for the simulated NPU, whatever `platform` says"
@@ -141,7 +145,16 @@ class BundleManifest(Manifest):
     )
     verified: bool = pydantic.Field(description="whether each chunk was compared with eager after export")
 
+    @property
+    def verifiable(self) -> bool:
+        """Whether this machine can run the chunks: those for a true NPU it cannot."""
+        return self.platform is None or self.simulated
+
     def files(self) -> tuple[FileEntry, ...]:
         """Every file of the bundle except the manifest itself."""
+        return (*self.deployed_files(), *self.reference)
+
+    def deployed_files(self) -> tuple[FileEntry, ...]:
+        """Those of them that a device needs."""
         chunks = tuple(file for chunk in self.chunks for file in chunk.files)
         return (*chunks, self.embedding, self.rope, *self.tokenizer.files(), self.runner_config)

@@ -27,9 +27,6 @@ class NotYet:
 
 
 NOT_YET: tuple[NotYet, ...] = (
-    NotYet(
-        "export.backend", lambda r: r.export.backend == "neuron", "backend neuron", "Use backend xnnpack or portable."
-    ),
     NotYet("build.target", lambda r: r.build.target == "android", "target android", "Use host or linux-aarch64."),
     NotYet(
         "build.executorch.from",

@@ -8,6 +8,7 @@ as the reference's choice at its place.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from etcli.common.errors import Problem, RunError
@@ -25,6 +26,11 @@ GAPS: Mapping[str, float] = {
     "8da4w": 1.5,
     "8da8w": 1.5,
     "aqlm": 0.001,
+    "A16W16": 0.5,
+    "A16W8": 0.5,
+    "A16W4": 0.5,
+    "A8W8": 1.5,
+    "A8W4": 1.5,
 }
 """By precision, how far the logit of a device's token may lie below the reference's best at its place. No key or flag changes these.
 
@@ -111,8 +117,12 @@ def compare(
     cache_length: int,
     stop_ids: Sequence[int],
     console: Console,
+    graphs: Sequence[Path] = (),
 ) -> Comparison:
     """Run the reference on the prompt of `record` and compare.
+
+    Args:
+        graphs: the bundle's quantised graphs, in the order of its chunks.
 
     Raises:
         RunError: `smoke.ending`, the device went on where it had to stop, or stopped where it had to go on.
@@ -142,7 +152,12 @@ def compare(
     if problem is not None:
         raise RunError.many([problem])
     judged = judge_tokens(
-        loaded, prompt_ids=record.prompt_ids, tokens=record.tokens, cache_length=cache_length, console=console
+        loaded,
+        prompt_ids=record.prompt_ids,
+        tokens=record.tokens,
+        cache_length=cache_length,
+        console=console,
+        graphs=graphs,
     )
     return judged_comparison(judged, allowed, tokenizer)
 

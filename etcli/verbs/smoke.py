@@ -224,6 +224,7 @@ def _compare(
             cache_length=bundle.shapes[0].cache,
             stop_ids=bundle.model.stop_ids,
             console=console,
+            graphs=[workspace.bundle / entry.path for entry in bundle.reference],
         )
     result = SmokeResult(
         **{name: getattr(record, name) for name in RunRecord.model_fields},

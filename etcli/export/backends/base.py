@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Backend(Protocol):
-    """A way to lower chunks."""
+    """A way to make programs of chunks. Most are a `ModuleBackend`; `neuron` quantises graphs and has workers of its own (`export/neuron`)."""
 
     @property
     def name(self) -> str:
@@ -35,6 +35,10 @@ class Backend(Protocol):
         The tolerance is the largest absolute difference, divided by the largest absolute value that eager gives for the tensor (at
         least 1). What rounding of activations may add is measured for each chunk (`verification.Expected`).
         """
+
+
+class ModuleBackend(Backend, Protocol):
+    """One that lowers chunks whose modules are quantised."""
 
     def lower(self, programs: Mapping[str, ExportedProgram], half: Collection[str] = ()) -> ExecutorchProgramManager:
         """All methods of a chunk as one program with shared weights, graph inputs and outputs left to the caller's memory.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from etcli.recipe.neuron import DEFAULT_SPECS, RESERVED_SPECS, RUNTIME_SPECS
@@ -17,6 +18,17 @@ if TYPE_CHECKING:
 
 DELEGATE = "NeuropilotBackend"
 """The delegate's id in a `.pte`."""
+
+
+@dataclass(frozen=True)
+class Neuron:
+    """MediaTek's partitioner over the whole graph, quantised as a graph by ExecuTorch's quantiser for it."""
+
+    name: str = "neuron"
+    delegate: str | None = DELEGATE
+    precisions: Mapping[str, float] = field(
+        default_factory=lambda: {"A16W4": 1e-4, "A16W8": 1e-4, "A16W16": 1e-4, "A8W4": 1e-4, "A8W8": 1e-4}
+    )
 
 
 def compile_specs(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from etcli.common.errors import RecipeError
-from etcli.export.backends.base import Backend
+from etcli.export.backends.base import Backend, ModuleBackend
+from etcli.export.backends.neuron import Neuron
 from etcli.export.backends.portable import Portable
 from etcli.export.backends.xnnpack import Xnnpack
 from etcli.recipe.loaded import LoadedRecipe
 
-BACKENDS: Mapping[str, Backend] = {backend.name: backend for backend in (Portable(), Xnnpack())}
+MODULE_BACKENDS: Mapping[str, ModuleBackend] = {backend.name: backend for backend in (Portable(), Xnnpack())}
+BACKENDS: Mapping[str, Backend] = {**MODULE_BACKENDS, "neuron": Neuron()}
 
 
 def backend_for(loaded: LoadedRecipe) -> Backend:
