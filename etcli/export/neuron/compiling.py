@@ -76,11 +76,9 @@ def _announced(begin: Callable[[str], None]) -> Iterator[None]:
 
     backend.preprocess_multimethod = classmethod(preprocess_multimethod)
     backend.preprocess = classmethod(preprocess_one)
-    preprocess.contextlib = types.SimpleNamespace(  # type: ignore[attr-defined]
-        redirect_stdout=lambda _: contextlib.redirect_stdout(sys.__stderr__)
-    )
+    preprocess.contextlib = types.SimpleNamespace(redirect_stdout=lambda _: contextlib.redirect_stdout(sys.__stderr__))
     try:
         yield
     finally:
         backend.preprocess_multimethod, backend.preprocess = many, one
-        preprocess.contextlib = library  # type: ignore[attr-defined]
+        preprocess.contextlib = library

@@ -13,7 +13,7 @@ from etcli.tables.socs import find_soc
 from etcli.tokenizer.base import Tokenizer
 from etcli.tokenizer.chat import encode_prompt
 
-DEFAULT_PROMPTS = (
+DEFAULT_PROMPTS: tuple[str, ...] = (
     "What is the capital of France?",
     "Explain in two sentences how a bicycle stays upright.",
     "Write a short note to a colleague who is ill.",
