@@ -10,7 +10,6 @@ from etcli.recipe.loader import load
 from etcli.recipe.support import NOT_YET, list_recipes, unsupported
 
 CASES = {
-    "export.backend": "export: {backend: neuron, precision: A16W4}\nneuron: {platform: DX4, sdk: simulator}",
     "build.target": "build: {target: android}",
     "build.executorch.from": "build: {executorch: {from: source}}",
     "run.temperature": "run: {temperature: 0.7}",
@@ -52,7 +51,7 @@ def test_several_at_once(write):
 
 def test_the_builtin_recipes_for_this_machine_run_today():
     supported = [recipe.name for recipe in builtin_recipes() if not unsupported(load(recipe.name))]
-    assert supported == ["smollm2-135m", "smollm2-135m-8da4w", "smollm2-135m-aqlm"]
+    assert supported == ["smollm2-135m", "smollm2-135m-8da4w", "smollm2-135m-aqlm", "smollm2-135m-neuron-sim"]
 
 
 def test_each_listed_recipe_says_whether_it_is_refused():
