@@ -64,6 +64,23 @@ _NOT_IN_GRAPHS = {
 _NPU_CODE = (*_PROGRAM_CODE, "export/neuron/*.py", "export/simulated_sdk/**/*.py", "recipe/neuron.py")
 """Whose code decides what chunks for the NPU are."""
 
+_CALIBRATION_CODE = (
+    "checkpoint/**/*.py",
+    "common/gguf_*.py",
+    "export/neuron/calibration.py",
+    "export/neuron/records.py",
+    "llama/**/*.py",
+)
+"""Whose code decides what the records of the calibration are."""
+
+_QUANTISED_CODE = (
+    *_CALIBRATION_CODE,
+    "export/neuron/graph_file.py",
+    "export/neuron/quantising.py",
+    "export/samples.py",
+)
+"""Whose code decides what quantised graphs are."""
+
 _BUNDLE_CODE = (*_NPU_CODE, "export/assembly.py", "export/runner_config.py", "tokenizer/**/*.py")
 """Whose code decides the bytes of the whole bundle."""
 
@@ -198,6 +215,7 @@ def _npu(plan: ExportPlan, chunk: ChunkPlan, config: ModelConfig, tensors: Mappi
     return {
         "npu": plan.npu.settings.model_dump(mode="json"),
         "quantised": reference_key(plan, chunk, config, tensors),
+        "npu_code": code_sha256(_NPU_CODE),
         "index": chunk.index,
     }
 
@@ -212,7 +230,7 @@ def calibration_key(plan: ExportPlan, config: ModelConfig, tensors: Mapping[str,
             "config": config.model_dump(mode="json"),
             "tensors": dict(tensors),
             "versions": all_versions(),
-            "code": code_sha256(_NPU_CODE),
+            "code": code_sha256(_CALIBRATION_CODE),
         }
     )
 
@@ -227,6 +245,8 @@ def reference_key(plan: ExportPlan, chunk: ChunkPlan, config: ModelConfig, tenso
             "layers": chunk.layers,
             "head": chunk.head,
             "simulated": plan.npu is not None and plan.npu.settings.simulated,
+            "shapes": [str(shape) for shape in plan.shapes],
+            "code": code_sha256(_QUANTISED_CODE),
         }
     )
 

@@ -31,6 +31,11 @@ ROUNDING_SQUARE = 3.0
 ROUNDING_LARGEST = 4.0
 """How many times as far from eager a program may be as the nudged eager run is: by root mean square, and at the worst number."""
 
+STEPS_LARGEST = 4.0
+STEPS_SQUARE = 0.5
+"""How many steps of the grid that an output lies on a program may be off besides: at the worst number, and by root mean square. A nudge that
+moves few numbers to the next step says nothing of the others, and on 16 bits it moves few."""
+
 TOLERANCE_LAYERS = 6
 """Layers up to which a backend's tolerance holds as it is; differences of rounding add up from layer to layer, so a deeper chunk has more."""
 
@@ -44,10 +49,12 @@ class Expected:
     Attributes:
         outputs: eager's.
         nudged: eager's on nudged hidden states, where activations are rounded.
+        steps: of each output that lies on a grid the distance of its points, 0 of others; empty where none does.
     """
 
     outputs: Tensors
     nudged: Tensors | None = None
+    steps: tuple[float, ...] = ()
 
 
 def nudged(inputs: Tensors) -> Tensors:
@@ -115,6 +122,9 @@ def compare_outputs(method: str, outputs: Sequence[torch.Tensor], expected: Expe
             rounding, rounding_square = _distance(expected.nudged[index], eager)
             allowed += ROUNDING_LARGEST * rounding
             allowed_square = tolerance * _size(eager) + ROUNDING_SQUARE * rounding_square
+        if expected.steps:
+            allowed += STEPS_LARGEST * expected.steps[index]
+            allowed_square += STEPS_SQUARE * expected.steps[index]
         if not (error <= allowed and square <= allowed_square):  # NaN is no match either
             said = f"{error:.3g}, allowed is {allowed:.3g}"
             if error <= allowed:

@@ -81,7 +81,7 @@ def test_only_chunks() -> None:
 
 
 @pytest.mark.parametrize(
-    "export", [{"backend": "neuron", "precision": "A16W4"}, {"backend": "portable", "precision": "8da4w"}]
+    "export", [{"backend": "neuron", "precision": "8da4w"}, {"backend": "portable", "precision": "8da4w"}]
 )
 @pytest.mark.known_failure("export-wrong-flow")
 def test_unknown_backend_or_precision_is_refused(export: dict[str, str]) -> None:

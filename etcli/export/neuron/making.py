@@ -31,6 +31,15 @@ from etcli.manifests.base import FileEntry
 from etcli.manifests.model import ModelConfig
 
 
+_MOVING = (
+    torch.ops.aten.slice.Tensor,
+    torch.ops.aten.view.default,
+    torch.ops.aten.reshape.default,
+    torch.ops.aten.transpose.int,
+)
+"""Operators that leave numbers as they are."""
+
+
 @torch.inference_mode(False)
 @torch.no_grad()
 def make_compiled_chunk(job: Job, work: ChunkWork, folder: Path) -> None:
@@ -99,8 +108,22 @@ def _calls(config: ModelConfig, work: ChunkWork, graph: torch.fx.GraphModule) ->
     return found
 
 
+def _steps(graph: torch.fx.GraphModule) -> tuple[float, ...]:
+    """Of each output the scale that its numbers are multiples of; where they are moved after that they keep it."""
+    (outputs,) = next(node for node in graph.graph.nodes if node.op == "output").args
+    return tuple(_step(node) for node in outputs)
+
+
+def _step(node: torch.fx.Node) -> float:
+    while node.target in _MOVING:
+        node = node.all_input_nodes[0]
+    scaled = node.target is torch.ops.quantized_decomposed.dequantize_per_tensor.default
+    return float(node.args[1]) if scaled else 0.0  # type: ignore[arg-type]
+
+
 def _expected(graph: torch.fx.GraphModule, calls: Mapping[str, Tensors]) -> dict[str, Expected]:
+    steps = _steps(graph)
     return {
-        name: Expected(tuple(tensor.contiguous() for tensor in graph(*inputs)), tuple(graph(*nudged(inputs))))
+        name: Expected(tuple(tensor.contiguous() for tensor in graph(*inputs)), tuple(graph(*nudged(inputs))), steps)
         for name, inputs in calls.items()
     }
