@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from small_export import Exported, export_here
 
+from etcli.common.errors import ExportError
 from etcli.common.workspace import Workspace
+from etcli.export.failures import Ended, failure
+from etcli.export.neuron.graph_file import load_graph
+from etcli.export.neuron.simulated_run import run_methods
+from etcli.export.samples import sample_inputs
+from etcli.export.verification import Expected, compare_outputs, nudged
+from etcli.manifests.bundle import Shape
 from etcli.pte.read import read_program
 
 pytestmark = pytest.mark.xdist_group("neuron_export")
 
 
-def neuron_document(checkpoint: Path, **export: object) -> dict[str, object]:
+def neuron_document(checkpoint: Path, **export: Any) -> dict[str, Any]:
     defaults = {"backend": "neuron", "precision": "A16W8", "chunks": 2, "shapes": ["8t32c", "1t32c"]}
     return {
         "name": "small",
@@ -60,3 +72,81 @@ def test_quantised_graphs_are_in_the_bundle_and_never_on_a_device(package: Expor
 
 def test_exported_again_it_is_current(package: Exported) -> None:
     assert package.again().current
+
+
+def test_what_the_compiler_refuses_is_told_with_its_reason(package: Exported, tmp_path: Path) -> None:
+    root = tmp_path / "workspace"
+    shutil.copytree(package.workspace.root, root)  # quantised graphs are there already
+    document = copy.deepcopy(package.document)
+    document["neuron"]["compile_specs"] = {"no-such-option": "1"}
+    with pytest.raises(ExportError) as caught:
+        export_here(document, root)
+    (problem,) = caught.value.problems
+    assert problem.code == "neuron.compiler_failed"
+    assert "chunk 0: small_1t32c_0" in problem.message or "chunk 1: small_1t32c_1" in problem.message
+    assert "no-such-option" in problem.message
+    assert problem.file is not None
+    assert problem.file.parent.name == "logs"
+
+
+def test_a_killed_compiler_is_told_with_chunk_and_method(tmp_path: Path) -> None:
+    ended = Ended(
+        code=-signal.SIGSEGV,
+        folder=tmp_path,
+        log=tmp_path / "chunk_1.log",
+        step="compile small_8t32c_1",
+        last=(),
+        peak_bytes=1,
+        oom_killed=False,
+        available_bytes=1 << 40,
+    )
+    (problem,) = failure("chunk 1", ended).problems
+    assert problem.code == "neuron.compiler_killed"
+    assert "small_8t32c_1 of chunk 1" in problem.message
+    assert "SIGSEGV" in problem.message
+    assert problem.file == tmp_path / "chunk_1.log"
+
+
+def test_a_damaged_network_is_found_after_export(package: Exported, tmp_path: Path) -> None:
+    """Weights of the other chunk, whose programs have the same shapes."""
+    places = {chunk.index: package.bundle / chunk.files[0].path for chunk in package.manifest.chunks}
+    graph = load_graph(package.bundle / "reference" / "chunk_0.pt2")
+    inputs = sample_inputs(package.manifest.model, 1, Shape(tokens=8, cache=32), "shift", seed=1)
+    with torch.no_grad():
+        expected = Expected(tuple(graph(*inputs)), tuple(graph(*nudged(inputs))))
+    calls = {
+        "small_8t32c_0": inputs,
+        "small_1t32c_0": sample_inputs(package.manifest.model, 1, Shape(tokens=1, cache=32), "shift", seed=1),
+    }
+    found = dict(run_methods(places[0], calls, tmp_path))
+    assert compare_outputs("small_8t32c_0", found["small_8t32c_0"], expected, 1e-4) < 0.1
+    wrong = [torch.roll(tensor, 1, dims=-1) for tensor in found["small_8t32c_0"]]
+    with pytest.raises(ExportError, match="differs"):
+        compare_outputs("small_8t32c_0", wrong, expected, 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("layout", "precision"),
+    [
+        ("separate", "A16W4"),
+        pytest.param("package", "A8W8", marks=pytest.mark.full),
+        pytest.param("separate", "A8W8", marks=pytest.mark.full),
+        pytest.param("package", "A16W4", marks=pytest.mark.full),
+        pytest.param("separate", "A16W8", marks=pytest.mark.full),
+        pytest.param("package", "A16W16", marks=pytest.mark.full),
+        pytest.param("package", "A8W4", marks=pytest.mark.full),
+    ],
+)
+def test_other_layouts_and_precisions(layout: str, precision: str, small_checkpoint: Path, tmp_path: Path) -> None:
+    result = export_here(neuron_document(small_checkpoint, layout=layout, precision=precision, chunks=1), tmp_path)
+    manifest = result.manifest
+    assert manifest is not None
+    assert manifest.verified
+    files = [file.path for chunk in manifest.chunks for file in chunk.files]
+    assert files == (
+        ["chunks/small_0.pte"] if layout == "package" else ["chunks/small_8t32c_0.pte", "chunks/small_1t32c_0.pte"]
+    )
+    for path in files:
+        facts = read_program(result.folder / path)
+        assert [method.backends for method in facts.methods] == [("NeuropilotBackend",)] * len(facts.methods)
+        assert len(facts.named_data) == (1 if layout == "package" else 0)
