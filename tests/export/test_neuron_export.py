@@ -12,7 +12,7 @@ import pytest
 import torch
 from small_export import Exported, export_here
 
-from etcli.common.errors import ExportError
+from etcli.common.errors import EtcliError, ExportError
 from etcli.common.workspace import Workspace
 from etcli.export.failures import Ended, failure
 from etcli.export.neuron.graph_file import load_graph
@@ -79,7 +79,7 @@ def test_what_the_compiler_refuses_is_told_with_its_reason(package: Exported, tm
     shutil.copytree(package.workspace.root, root)  # quantised graphs are there already
     document = copy.deepcopy(package.document)
     document["neuron"]["compile_specs"] = {"no-such-option": "1"}
-    with pytest.raises(ExportError) as caught:
+    with pytest.raises(EtcliError) as caught:
         export_here(document, root)
     (problem,) = caught.value.problems
     assert problem.code == "neuron.compiler_failed"

@@ -109,7 +109,7 @@ def _calls(config: ModelConfig, work: ChunkWork, graph: torch.fx.GraphModule) ->
 
 
 def _steps(graph: torch.fx.GraphModule) -> tuple[float, ...]:
-    """Of each output the scale that its numbers are multiples of; where they are moved after that they keep it."""
+    """Of each output the scale that its numbers are multiples of, which they keep where they are moved; the largest where several are joined."""
     (outputs,) = next(node for node in graph.graph.nodes if node.op == "output").args
     return tuple(_step(node) for node in outputs)
 
@@ -117,6 +117,8 @@ def _steps(graph: torch.fx.GraphModule) -> tuple[float, ...]:
 def _step(node: torch.fx.Node) -> float:
     while node.target in _MOVING:
         node = node.all_input_nodes[0]
+    if node.target is torch.ops.aten.cat.default:
+        return max(_step(one) for one in node.args[0])  # type: ignore[arg-type, union-attr]
     scaled = node.target is torch.ops.quantized_decomposed.dequantize_per_tensor.default
     return float(node.args[1]) if scaled else 0.0  # type: ignore[arg-type]
 
