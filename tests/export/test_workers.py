@@ -45,7 +45,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     """Replaces workers by Python scripts, chosen by the name of a task's folder; `folder` is that."""
 
     def use(scripts: dict[str, str]) -> None:
-        monkeypatch.setattr(pool, "command", lambda: [sys.executable, "-c", SCRIPTED.format(scripts=scripts)])
+        monkeypatch.setattr(pool, "command", lambda *_: [sys.executable, "-c", SCRIPTED.format(scripts=scripts)])
 
     return use
 
