@@ -26,11 +26,11 @@ GAPS: Mapping[str, float] = {
     "8da4w": 1.5,
     "8da8w": 1.5,
     "aqlm": 0.001,
-    "A16W16": 0.5,
-    "A16W8": 0.5,
-    "A16W4": 0.5,
-    "A8W8": 1.5,
-    "A8W4": 1.5,
+    "A16W16": 1.8,
+    "A16W8": 1.8,
+    "A16W4": 1.8,
+    "A8W8": 3.0,
+    "A8W4": 3.0,
 }
 """By precision, how far the logit of a device's token may lie below the reference's best at its place. No key or flag changes these.
 
@@ -39,6 +39,10 @@ the largest gap is 0.59, and 186 tokens are the reference's own choice; two runs
 choose otherwise at one position in ten, up to 0.90 below the best over 900 positions. In fp16, whose products are those
 of float32, all 200 tokens are the reference's own choice, and so they are in aqlm with a head of fp32, whose kernels compute to float32's
 precision too; its weights are those that `model.quantize: aqlm` makes of the same model.
+
+A16W8 was measured on the simulated NPU, smollm2-135m-neuron-sim, over 194 positions of four texts in x86-64: the largest gap is 0.86, and 178 tokens are the
+reference's own choice. Its activations are rounded once for a whole tensor, and this model's residual stream reaches 750, so that a step is 0.023. The other
+precisions of the NPU have not been measured on a trained model: those of 16-bit activations take A16W8's row, those of 8 bits a wider one.
 """
 
 

@@ -30,7 +30,6 @@ from etcli.export.verification import (
 from etcli.manifests.base import FileEntry
 from etcli.manifests.model import ModelConfig
 
-
 _MOVING = (
     torch.ops.aten.slice.Tensor,
     torch.ops.aten.view.default,
