@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from etcli.common.errors import ExportError
+from etcli.common.errors import ExportError, UsageError
 from etcli.common.files import remove_tree
 from etcli.common.memory import available_bytes
 from etcli.common.workspace import Workspace
@@ -79,6 +79,12 @@ class Pieces:
     def _run(self, tasks: Tasks, model: ModelConfig, cache: TemplateCache, *, kept: int) -> None:
         made = sum(isinstance(task.work, ChunkWork) for task in tasks.tasks)
         address = cluster_address(self._options.executor)
+        if address is not None and self._loaded.recipe.export.python is not None:
+            raise UsageError(
+                "a cluster's workers run in the interpreter of their own machine, not in that of export.python",
+                code="export.executor",
+                hint="Start the Dask workers in the environment with MediaTek's packages and leave export.python out, or export on this machine.",
+            )
         jobs = None if address else self._jobs(tasks.tasks)
         where = f"on the cluster {address}" if jobs is None else f"{jobs} at once"
         title = f"Exporting {counted(made, 'program')} for {self._backend.name}, {where}"

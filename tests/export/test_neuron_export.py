@@ -12,7 +12,7 @@ import pytest
 import torch
 from small_export import Exported, export_here
 
-from etcli.common.errors import EtcliError, ExportError
+from etcli.common.errors import EtcliError, ExportError, UsageError
 from etcli.common.workspace import Workspace
 from etcli.export.failures import Ended, failure
 from etcli.export.neuron.graph_file import load_graph
@@ -150,3 +150,11 @@ def test_other_layouts_and_precisions(layout: str, precision: str, small_checkpo
         facts = read_program(result.folder / path)
         assert [method.backends for method in facts.methods] == [("NeuropilotBackend",)] * len(facts.methods)
         assert len(facts.named_data) == (1 if layout == "package" else 0)
+
+
+def test_another_interpreter_is_not_for_a_cluster(package: Exported, tmp_path: Path) -> None:
+    document = copy.deepcopy(package.document)
+    document["export"]["python"] = "python3"
+    with pytest.raises(UsageError) as caught:
+        export_here(document, tmp_path, executor="dask://127.0.0.1:1", verify=False)
+    assert caught.value.problems[0].code == "export.executor"
