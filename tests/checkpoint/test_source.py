@@ -53,11 +53,12 @@ def write_wheel(path: Path, content: bytes = CONTENT) -> None:
 
 def recipe(base: Path, text: str, sha256: str | None = None) -> LoadedRecipe:
     file = base / "recipe.yaml"
+    document = {"name": "tiny", "model": {"source": text, "sha256": sha256}}
     return LoadedRecipe(
-        recipe=Recipe.model_validate({"name": "tiny", "model": {"source": text, "sha256": sha256}}),
+        recipe=Recipe.model_validate(document),
         path=file,
         base=base,
-        document={},
+        document=document,
         origins={"model.source": Location(file, 3, 11), "model.sha256": Location(file, 4, 11)},
     )
 
