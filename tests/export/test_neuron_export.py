@@ -128,7 +128,7 @@ def test_a_damaged_network_is_found_after_export(package: Exported, tmp_path: Pa
 @pytest.mark.parametrize(
     ("layout", "precision"),
     [
-        ("separate", "A16W4"),
+        pytest.param("separate", "A16W4", marks=pytest.mark.full),
         pytest.param("package", "A8W8", marks=pytest.mark.full),
         pytest.param("separate", "A8W8", marks=pytest.mark.full),
         pytest.param("package", "A16W4", marks=pytest.mark.full),

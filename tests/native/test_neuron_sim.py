@@ -106,17 +106,20 @@ def test_one_process_with_our_runner(native_build: Path, networks: Path) -> None
     _check_together(_run([libraries / "tests" / "neuron_sim_together"], _variables(libraries, networks)))
 
 
+@pytest.mark.full
 def test_a_strict_client_on_aarch64(for_aarch64: Path, networks: Path) -> None:
     client = for_aarch64 / "tests" / "neuron_sim_client"
     variables = _variables(for_aarch64, networks)
     _check_cases(_run(emulated(client, "--no-version", environment=variables), {}))
 
 
+@pytest.mark.full
 def test_one_process_with_our_runner_on_aarch64(for_aarch64: Path, networks: Path) -> None:
     program = for_aarch64 / "tests" / "neuron_sim_together"
     _check_together(_run(emulated(program, environment=_variables(for_aarch64, networks)), {}))
 
 
+@pytest.mark.full
 def test_a_process_that_shows_an_executorch_of_its_own(for_aarch64: Path, networks: Path) -> None:
     """As upstream's delegate does. Without sanitizers, under which libraries cannot see their own symbols first."""
     program = for_aarch64 / "tests" / "neuron_sim_apart"
@@ -124,6 +127,7 @@ def test_a_process_that_shows_an_executorch_of_its_own(for_aarch64: Path, networ
     _check_cases(_run(emulated(program, "--no-version", environment=variables), {}), at_least=8)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("library", "functions"),
     [(ADAPTER, ADAPTER_FUNCTIONS), (RUNTIME, ADAPTER_FUNCTIONS), (ALLOCATOR, ALLOCATOR_FUNCTIONS)],

@@ -164,6 +164,7 @@ FILES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("libraries", FILES)
 def test_the_delegate_on_aarch64(libraries: str, for_aarch64: Path) -> None:
     tests = for_aarch64 / "neuron" / "tests"
@@ -179,6 +180,7 @@ def test_the_delegate_on_aarch64(libraries: str, for_aarch64: Path) -> None:
         assert int(counts[1]) == int(counts[2]) > 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("specs", [ALONE, SHARED])
 def test_a_network_on_the_simulated_npu_of_an_aarch64_device(
     specs: str, programs: dict[str, Path], for_aarch64: Path, tmp_path: Path
