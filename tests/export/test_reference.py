@@ -23,8 +23,9 @@ ANSWER = (504, 3575, 282, 3085, 314, 19081, 30, 2)
 
 
 def recipe_for(path: Path) -> LoadedRecipe:
-    recipe = Recipe.model_validate({"name": "reference", "model": {"source": str(path)}})
-    return LoadedRecipe(recipe=recipe, path=Path("recipe.yaml"), base=path.parent, document={})
+    document = {"name": "reference", "model": {"source": str(path)}}
+    recipe = Recipe.model_validate(document)
+    return LoadedRecipe(recipe=recipe, path=Path("recipe.yaml"), base=path.parent, document=document)
 
 
 @pytest.fixture
