@@ -19,8 +19,8 @@ from etcli.toolchain.elf import read_elf
 from etcli.toolchain.pytorch import host_torch
 
 DESCRIPTION = """\
-name: etcli_test_small
-namespace: etcli_test_small
+name: test_small_ops
+namespace: test_small_ops
 operators: ["twice.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)"]
 sources: [register.cpp]
 torch: [binding.cpp]
@@ -41,11 +41,11 @@ static at::Tensor twice(const at::Tensor& x) {
   });
   return y;
 }
-TORCH_LIBRARY_IMPL(etcli_test_small, CPU, m) { m.impl("twice", twice); }
+TORCH_LIBRARY_IMPL(test_small_ops, CPU, m) { m.impl("twice", twice); }
 """
 # PyTorch asks for C++20, whatever the sources are compiled for elsewhere.
 OLDER = "flags: [-std=c++17]\n"
-OPERATORS = ("etcli_test_small::twice",)
+OPERATORS = ("test_small_ops::twice",)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[OperatorLibrary, Pa
 
 def test_it_uses_the_libraries_that_the_process_has(small: tuple[OperatorLibrary, Path]) -> None:
     library, path = small
-    assert path.name == "libetcli_test_small_torch.so"
+    assert path.name == "libtest_small_ops_torch.so"
     assert torch_operators(library) == OPERATORS
     facts = read_elf(path)
     assert {"libtorch_cpu.so", "libc10.so"} <= set(facts.needed)
@@ -103,7 +103,7 @@ def test_its_threads_are_those_of_pytorch(loaded: Path) -> None:
     try:
         for threads in (1, 2, 4):
             torch.set_num_threads(threads)
-            result = torch.ops.etcli_test_small.twice(torch.ones(8)).tolist()
+            result = torch.ops.test_small_ops.twice(torch.ones(8)).tolist()
             assert result == [2.0 + 1000 * (i * threads // 8) for i in range(8)]
     finally:
         torch.set_num_threads(before)
@@ -111,7 +111,7 @@ def test_its_threads_are_those_of_pytorch(loaded: Path) -> None:
 
 def test_loading_twice_is_once_and_another_of_the_same_name_is_refused(loaded: Path, tmp_path: Path) -> None:
     assert is_in_torch(OPERATORS)
-    assert not is_in_torch([*OPERATORS, "etcli_test_small::other"])
+    assert not is_in_torch([*OPERATORS, "test_small_ops::other"])
     load_into_torch(loaded, OPERATORS)
     copy = tmp_path / "libcopy.so"
     copy.write_bytes(loaded.read_bytes())
@@ -126,7 +126,7 @@ def test_a_damaged_library_is_no_crash(loaded: Path, tmp_path: Path) -> None:
     damaged.write_bytes(loaded.read_bytes()[:5000])
     for path in (damaged, tmp_path / "absent.so"):
         with pytest.raises(ToolError) as caught:
-            load_into_torch(path, ("etcli_test_small::other",))
+            load_into_torch(path, ("test_small_ops::other",))
         assert caught.value.problems[0].code.startswith("elf.")
 
 
@@ -214,11 +214,11 @@ def test_a_folder_without_a_binding(tmp_path: Path) -> None:
     ("binding", "said"),
     [
         (BINDING + "void nowhere(); void use() { nowhere(); }\n", "undefined reference to"),
-        (BINDING.replace('m.impl("twice"', 'm.impl("thrice"'), "no CPU kernel for etcli_test_small::twice"),
+        (BINDING.replace('m.impl("twice"', 'm.impl("thrice"'), "no CPU kernel for test_small_ops::twice"),
         # What does not fit the schemas of op.yaml ends the process that loads it: not this one.
         (BINDING.replace("const at::Tensor& x)", "const at::Tensor& x, int64_t)"), "cannot load it: what():"),
         (
-            BINDING + 'TORCH_LIBRARY_FRAGMENT(etcli_test_small, m) { m.def("twice(Tensor x) -> Tensor"); }\n',
+            BINDING + 'TORCH_LIBRARY_FRAGMENT(test_small_ops, m) { m.def("twice(Tensor x) -> Tensor"); }\n',
             "multiple times",
         ),
     ],
