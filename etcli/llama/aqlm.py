@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from etcli.ops.aqlm import GROUP, lut_matmat
+from etcli.manifests.model import AQLM_ENTRIES, AQLM_GROUP
+from etcli.ops.aqlm import lut_matmat
 
 
 class AqlmLinear(nn.Module):
@@ -20,10 +21,10 @@ class AqlmLinear(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, codebooks: int, *, bias: bool) -> None:
         super().__init__()
-        if inputs % GROUP:
-            raise ValueError(f"{inputs} inputs are not whole groups of {GROUP}")
-        self.codes = _parameter(inputs // GROUP, outputs, codebooks, dtype=torch.int8)
-        self.codebooks = _parameter(codebooks, 256, 1, GROUP)
+        if inputs % AQLM_GROUP:
+            raise ValueError(f"{inputs} inputs are not whole groups of {AQLM_GROUP}")
+        self.codes = _parameter(inputs // AQLM_GROUP, outputs, codebooks, dtype=torch.int8)
+        self.codebooks = _parameter(codebooks, AQLM_ENTRIES, 1, AQLM_GROUP)
         self.scales = _parameter(outputs, 1, 1, 1)
         self.bias = _parameter(outputs) if bias else None
 

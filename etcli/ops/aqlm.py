@@ -27,15 +27,14 @@ import torch.nn.functional as F
 
 from etcli.common.assets import asset_dir
 from etcli.common.errors import ToolError
+from etcli.manifests.model import AQLM_ENTRIES, AQLM_GROUP
 from etcli.ops.loading import is_in_torch, load_into_torch
+from etcli.ops.schemas import registered_schema
 from etcli.ops.torch_library import torch_library, torch_operators
 from etcli.output.console import Console
 from etcli.tables.operators import AQLM, read_operators
 
 NAMESPACE = "aqlm"
-GROUP = 8
-"""Inputs that share a code."""
-
 _WITHOUT = "Or go on without it."
 _COST = "which takes 20 times as long or more for one token, 2 to 30 times for a prompt"
 _compiled: bool | None = None
@@ -93,7 +92,7 @@ def dense_weight(codes: torch.Tensor, codebooks: torch.Tensor, scales: torch.Ten
         ValueError: shapes that do not belong together.
     """
     groups, outputs, _ = _weight_sizes(codes, codebooks, scales)
-    weight = torch.empty(outputs, groups * GROUP, dtype=torch.float32, device=codes.device)
+    weight = torch.empty(outputs, groups * AQLM_GROUP, dtype=torch.float32, device=codes.device)
     for start, end in _blocks(groups, outputs):
         weight[start:end] = _dequantised(codes[:, start:end], codebooks, scales[start:end])
     return weight
@@ -112,6 +111,18 @@ def eager_matmat(
         ValueError: shapes or types that do not belong together, or weights that are not contiguous.
     """
     shape = _output_shape(codes.shape[-1] if codes.dim() else 0, x, codes, codebooks, scales, bias)
+    return _multiplied(shape, x, codes, codebooks, scales, bias)
+
+
+def _multiplied(
+    shape: list[int],
+    x: torch.Tensor,
+    codes: torch.Tensor,
+    codebooks: torch.Tensor,
+    scales: torch.Tensor,
+    bias: torch.Tensor | None,
+) -> torch.Tensor:
+    """The product, of the shape that `_output_shape` has found."""
     _check_contiguous(codes=codes, codebooks=codebooks, scales=scales, bias=bias)
     tokens = math.prod(shape[:-1])
     rows = x.reshape(tokens, x.shape[-1])
@@ -123,30 +134,30 @@ def eager_matmat(
 
 
 def _blocks(groups: int, outputs: int) -> list[tuple[int, int]]:
-    step = max(1, _BLOCK // max(1, groups * GROUP))
+    step = max(1, _BLOCK // max(1, groups * AQLM_GROUP))
     return [(start, min(start + step, outputs)) for start in range(0, outputs, step)]
 
 
 def _dequantised(codes: torch.Tensor, codebooks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     groups, outputs, count = codes.shape
     index = codes.transpose(0, 1).to(torch.int32) & 0xFF
-    vectors = codebooks.reshape(count, 256, GROUP).to(torch.float32)
+    vectors = codebooks.reshape(count, AQLM_ENTRIES, AQLM_GROUP).to(torch.float32)
     picked = vectors[0].index_select(0, index[..., 0].reshape(-1))
     for m in range(1, count):
         picked += vectors[m].index_select(0, index[..., m].reshape(-1))
-    return picked.view(outputs, groups * GROUP).mul_(scales.reshape(outputs, 1).to(torch.float32))
+    return picked.view(outputs, groups * AQLM_GROUP).mul_(scales.reshape(outputs, 1).to(torch.float32))
 
 
 def _weight_sizes(codes: torch.Tensor, codebooks: torch.Tensor, scales: torch.Tensor) -> tuple[int, int, int]:
     """Groups of inputs, outputs and codebooks."""
     if codes.dim() != 3:
-        raise ValueError(f"codes has shape {list(codes.shape)}, not [in / {GROUP}, out, codebooks]")
+        raise ValueError(f"codes has shape {list(codes.shape)}, not [in / {AQLM_GROUP}, out, codebooks]")
     groups, outputs, count = codes.shape
     if count not in (1, 2):
         raise ValueError(
             f"codes has shape {list(codes.shape)}, and its last size has to be 1 or 2, the number of codebooks"
         )
-    _expect("codebooks", codebooks, [count, 256, 1, GROUP])
+    _expect("codebooks", codebooks, [count, AQLM_ENTRIES, 1, AQLM_GROUP])
     _expect("scales", scales, [outputs, 1, 1, 1])
     return groups, outputs, count
 
@@ -168,8 +179,8 @@ def _output_shape(
     groups, outputs, found = _weight_sizes(codes, codebooks, scales)
     if found != count:
         raise ValueError(f"codes is for {found} codebooks; {operator(count)} takes {count}")
-    if x.dim() < 1 or x.shape[-1] != groups * GROUP:
-        raise ValueError(f"input has shape {list(x.shape)}, not [..., {groups * GROUP}]")
+    if x.dim() < 1 or x.shape[-1] != groups * AQLM_GROUP:
+        raise ValueError(f"input has shape {list(x.shape)}, not [..., {groups * AQLM_GROUP}]")
     if bias is not None:
         _expect("bias", bias, [outputs])
     wanted = {"input": x, "codebooks": codebooks, "scales": scales, "bias": bias}
@@ -198,8 +209,8 @@ def _kernels(count: int) -> tuple[Kernel, Kernel, Kernel]:
         scales: torch.Tensor,
         bias: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        _output_shape(count, x, codes, codebooks, scales, bias)
-        return eager_matmat(x, codes, codebooks, scales, bias)
+        shape = _output_shape(count, x, codes, codebooks, scales, bias)
+        return _multiplied(shape, x, codes, codebooks, scales, bias)
 
     def eager_out(
         x: torch.Tensor,
@@ -245,7 +256,7 @@ def _register(count: int) -> None:
         ("out", f"{name}.out({_INPUTS}, *, Tensor(a!) out) -> Tensor(a!)", eager_out),
     ):
         wanted = str(torch._C.parse_schema(f"{NAMESPACE}::{schema}"))
-        found = _registered_schema(name, overload)
+        found = registered_schema(f"{NAMESPACE}::{name}", overload)
         if found is None:
             _library.define(schema)
         elif found != wanted:
@@ -259,13 +270,6 @@ def _register(count: int) -> None:
             _library.impl(full, kernel, "CompositeExplicitAutograd")
     if not _has_kernel(name, "Meta"):
         torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_library)
-
-
-def _registered_schema(name: str, overload: str) -> str | None:
-    try:
-        return str(torch._C._get_schema(f"{NAMESPACE}::{name}", overload))
-    except RuntimeError:
-        return None
 
 
 def _has_kernel(name: str, key: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from etcli.common.errors import UsageError
 from etcli.ops.library import built_library
 from etcli.ops.loading import load_into_executorch, load_into_torch
-from etcli.ops.schemas import functional_schema
+from etcli.ops.schemas import functional_schema, registered_schema
 from etcli.ops.torch_library import torch_library, torch_operators
 from etcli.output.console import Console
 from etcli.tables.op_yaml import DESCRIPTION
@@ -105,7 +105,7 @@ def define_own(folder: str | os.PathLike[str]) -> tuple[str, ...]:
         for text in dict.fromkeys((functional, schema)):
             name, _, overload = text.partition("(")[0].partition(".")
             try:
-                if not _is_defined(f"{library.namespace}::{name}", overload):
+                if registered_schema(f"{library.namespace}::{name}", overload) is None:
                     fragment.define(text)
             except (RuntimeError, ValueError) as error:
                 why = next(iter(str(error).strip().splitlines()), type(error).__name__)
@@ -117,13 +117,3 @@ def define_own(folder: str | os.PathLike[str]) -> tuple[str, ...]:
                 ) from None
         called.append(f"{library.namespace}::{functional.partition('(')[0]}")
     return tuple(dict.fromkeys(called))
-
-
-def _is_defined(name: str, overload: str) -> bool:
-    import torch
-
-    try:
-        torch._C._get_schema(name, overload)
-    except RuntimeError:
-        return False
-    return True

@@ -1,4 +1,5 @@
-"""Schemas of operators as text: the form that ExecuTorch's kernels have, which write into given memory, and the form that models call."""
+"""Schemas of operators as text: the form that ExecuTorch's kernels have, which write into given memory, and the form that models call; and what
+PyTorch has registered."""
 
 from __future__ import annotations
 
@@ -20,3 +21,13 @@ def functional_schema(schema: str) -> str:
     inputs = f"{before}{', *' + kept if kept else ''}" if star else f", {arguments}"
     functional = name if overload == "out" else f"{name}.{overload.removesuffix('_out')}"
     return f"{functional}({inputs.removeprefix(', ')}) -> {_ALIAS.sub('', result)}"
+
+
+def registered_schema(name: str, overload: str) -> str | None:
+    """The schema that PyTorch has for an operator, as `aqlm::code2x8_lut_matmat` and "out"; None where it has none."""
+    import torch
+
+    try:
+        return str(torch._C._get_schema(name, overload))
+    except RuntimeError:
+        return None
