@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Annotated
 
 import pydantic
-import yaml
 
 from etcli.common.errors import BuildError
-from etcli.common.hashing import file_sha256
+from etcli.tables.operators import source_hashes
+from etcli.tables.shipped import check_there, read_shipped
 
 LIST = "sources.yaml"
-_COMPILED = (".cpp", ".h", ".cc", ".hpp", ".inc")
+_WHAT = "the native sources"
 
 _File = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*\.(cpp|cc)$")]
 _Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -51,29 +51,13 @@ def read_sources(native: Path) -> RunnerSources:
     """
     root = native / "runner"
     path = root / LIST
-    try:
-        listed = _List.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise _bad(path, error.strerror or str(error)) from None
-    except (yaml.YAMLError, UnicodeDecodeError, pydantic.ValidationError) as error:
-        raise _bad(path, " ".join(str(error).split())) from None
-    absent = [name for name in (*listed.library, *listed.programs.values()) if not (root / name).is_file()]
-    if absent:
-        raise _bad(path, f"it lists files that are not there: {', '.join(absent)}")
-    hashes = {
-        file.relative_to(root).as_posix(): file_sha256(file)
-        for file in sorted(root.rglob("*"))
-        if file.suffix in _COMPILED and file.relative_to(root).parts[0] != "tests"
-    }
+    listed = read_shipped(path, _List, _WHAT)
+    files = (*listed.library, *listed.programs.values())
+    check_there(path, files, _WHAT)
     return RunnerSources(
-        root, listed.library, dict(listed.programs), listed.definitions, {**hashes, LIST: file_sha256(path)}
-    )
-
-
-def _bad(path: Path, why: str) -> BuildError:
-    return BuildError(
-        f"the native sources cannot be used: {why}",
-        code="build.sources",
-        hint="Reinstall etcli, or undo the change.",
-        file=path,
+        root,
+        listed.library,
+        dict(listed.programs),
+        listed.definitions,
+        source_hashes(root, (*files, LIST), BuildError),
     )

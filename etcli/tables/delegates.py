@@ -6,16 +6,18 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pydantic
-import yaml
 
 from etcli.common.errors import BuildError
 from etcli.tables.op_yaml import Component, Definition, Name, Source
 from etcli.tables.operators import OperatorLibrary, source_hashes
+from etcli.tables.shipped import check_there, read_shipped
 
 NEURON = "neuron"
 """Folder under `native/` of the delegate for MediaTek's NPU."""
 
 DESCRIPTION = "component.yaml"
+
+_WHAT = "the delegate's sources"
 
 _List = pydantic.Field(strict=False)
 _Backend = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]*Backend$")]
@@ -39,15 +41,8 @@ def read_delegate(root: Path) -> OperatorLibrary:
         BuildError: code `build.sources`: its description is missing or wrong, or names a file that is not there.
     """
     path = root / DESCRIPTION
-    try:
-        read = _Description.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise _bad(path, error.strerror or str(error)) from None
-    except (yaml.YAMLError, UnicodeDecodeError, pydantic.ValidationError) as error:
-        raise _bad(path, " ".join(str(error).split())) from None
-    absent = [name for name in read.sources if not (root / name).is_file()]
-    if absent:
-        raise _bad(path, f"it lists files that are not there: {', '.join(absent)}")
+    read = read_shipped(path, _Description, _WHAT)
+    check_there(path, read.sources, _WHAT)
     return OperatorLibrary(
         name=read.name,
         root=root,
@@ -60,13 +55,4 @@ def read_delegate(root: Path) -> OperatorLibrary:
         hashes=source_hashes(root, (*read.sources, DESCRIPTION), BuildError),
         backends=read.backends,
         system_libraries=read.system_libraries,
-    )
-
-
-def _bad(path: Path, why: str) -> BuildError:
-    return BuildError(
-        f"the delegate's sources cannot be used: {why}",
-        code="build.sources",
-        hint="Reinstall etcli, or undo the change.",
-        file=path,
     )

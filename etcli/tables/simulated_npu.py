@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pydantic
-import yaml
 
 from etcli.common.errors import BuildError
 from etcli.tables.operators import source_hashes
+from etcli.tables.shipped import read_shipped, unusable
 
 FOLDER = "neuron_sim"
 """Folder under `native/`."""
@@ -21,6 +21,8 @@ INCLUDES = ("neuron_sim", "neuron")
 """Folders under `native/` that the sources include from."""
 
 DESCRIPTION = "libraries.yaml"
+
+_WHAT = "the simulated NPU's sources"
 
 _LIBRARY = re.compile(r"lib[a-z_.]+\.so")
 _List = pydantic.Field(strict=False)
@@ -83,28 +85,14 @@ def read_simulated_npu(native: Path) -> SimulatedNpu:
     """
     root = native / FOLDER
     path = root / DESCRIPTION
-    try:
-        read = _Description.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise _bad(path, error.strerror or str(error)) from None
-    except (yaml.YAMLError, UnicodeDecodeError, pydantic.ValidationError) as error:
-        raise _bad(path, " ".join(str(error).split())) from None
+    read = read_shipped(path, _Description, _WHAT)
     names = [name for name in read.libraries if not _LIBRARY.fullmatch(name)]
     files = [name for row in read.libraries.values() for name in (*row.sources, row.exports)]
     absent = sorted({name for name in files if not (root / name).is_file()})
     if names or absent:
-        raise _bad(path, f"it lists what is no library or not there: {', '.join((*names, *absent))}")
+        raise unusable(path, _WHAT, f"it lists what is no library or not there: {', '.join((*names, *absent))}")
     hashes = source_hashes(root, (*files, DESCRIPTION), BuildError)
     return SimulatedNpu(
         tuple(SimulatedLibrary(name, **dict(row)) for name, row in read.libraries.items()),
         {f"{FOLDER}/{name}": sha256 for name, sha256 in hashes.items()},
-    )
-
-
-def _bad(path: Path, why: str) -> BuildError:
-    return BuildError(
-        f"the simulated NPU's sources cannot be used: {why}",
-        code="build.sources",
-        hint="Reinstall etcli, or undo the change.",
-        file=path,
     )
