@@ -59,6 +59,7 @@ class Neuropilot(Table):
     headers: tuple[Header, ...] = pydantic.Field(strict=False)
     device_folders: _Names
     device_libraries: _Names
+    performance_libraries: _Names
 
 
 @functools.lru_cache(maxsize=1)

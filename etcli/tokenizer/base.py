@@ -85,3 +85,8 @@ class Tokenizer(Protocol):
 
     def save(self, folder: Path) -> SavedTokenizer:
         """Write the tokenizer into `folder`: the file it came from byte for byte where there is one. Equal tokenizers give equal bytes."""
+
+
+def control_text(tokenizer: Tokenizer, token: int) -> str | None:
+    """The text that stands for the control token of id `token`; None where the id is no control token's."""
+    return next((text for text in tokenizer.control_texts if tokenizer.encode(text, special=True) == [token]), None)

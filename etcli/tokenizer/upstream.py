@@ -15,7 +15,7 @@ from typing import Literal
 
 from etcli.common.errors import CheckpointError
 from etcli.tokenizer import llama2c
-from etcli.tokenizer.base import Tokenizer
+from etcli.tokenizer.base import Tokenizer, control_text
 from etcli.tokenizer.hf import TOKENIZER
 from etcli.tokenizer.pieces import SentencePieceTokenizer
 from etcli.tokenizer.ranks import LLAMA3_BOS, LLAMA3_EOS
@@ -86,9 +86,10 @@ def upstream_tokenizer(tokenizer: Tokenizer, path: Path, stop_ids: Sequence[int]
     end = _end(tokenizer, ends)
     config = {"eos_token": end}
     if tokenizer.bos_id is not None:
-        config["bos_token"] = next(
-            text for text in tokenizer.control_texts if tokenizer.encode(text, special=True) == [tokenizer.bos_id]
-        )
+        bos_text = control_text(tokenizer, tokenizer.bos_id)
+        if bos_text is None:
+            raise _refused(f"its first token, {tokenizer.bos_id}, is no special token of it", path)
+        config["bos_token"] = bos_text
     document = json.dumps(config, ensure_ascii=False, sort_keys=True, indent=1) + "\n"
     return UpstreamTokenizer(
         "hf", ".", tokenizer.bos_id, ends[end], tokenizer.vocab_size, special=True, made={CONFIG: document.encode()}

@@ -121,7 +121,7 @@ def test_the_vendors_libraries_come_from_the_sdk(
     assert vendor_libraries(scene.loaded) == []
     binary, build = compiled("return ids();"), scene.workspace.build("host")
     manifest = BuildManifest.read(build / "manifest.json")
-    opens = MtkRunner.opens
+    opens = MtkRunner().opens
     folder = scene.loaded.recipe.device_dir
     assert (
         place_binary(scene.device, folder, binary, manifest, opens, found).libraries == f"{folder}/.etcli-runner-libs"

@@ -14,7 +14,8 @@ from etcli.manifests.bundle import BundleManifest
 from etcli.recipe.upstream import bundle_problems, io_types, prompt_shape, rope_remark
 from etcli.run.runners.base import Job, Launch, Reader, Remark
 from etcli.run.runners.mtk_output import MtkReader
-from etcli.tokenizer.base import Tokenizer
+from etcli.tables.neuropilot import neuropilot
+from etcli.tokenizer.base import control_text
 from etcli.tokenizer.chat import prompt_as_text
 from etcli.tokenizer.upstream import UpstreamTokenizer, upstream_tokenizer
 
@@ -43,14 +44,10 @@ class MtkRunner:
         "--runner-binary PATH, or use run.runner: etcli."
     )
 
-    opens = (
-        "libneuronusdk_adapter.mtk.so",
-        "libneuron_adapter_mgvi.so",
-        "libneuron_adapter.so",
-        "libneuron_buffer_allocator.so",
-        "libapuwareutils_v2.mtk.so",
-        "libapuwareutils.mtk.so",
-    )
+    @property
+    def opens(self) -> tuple[str, ...]:
+        """See `Runner.opens`."""
+        return (*neuropilot().device_libraries, *neuropilot().performance_libraries)
 
     def launch(self, job: Job) -> Launch:
         """See `Runner.launch`. Flags go into a file where there are too many for a command line."""
@@ -170,7 +167,7 @@ def _prompt(job: Job, reader: UpstreamTokenizer) -> tuple[str, Remark | None]:
         UsageError: `mtk.prompt`, there is none.
     """
     text = prompt_as_text(job.tokenizer, job.prompt, chat=job.chat, system=job.system)
-    bos = None if reader.bos_id is None else _text_of(job.tokenizer, reader.bos_id)
+    bos = None if reader.bos_id is None else control_text(job.tokenizer, reader.bos_id)
     remark = None
     if job.chat and bos is not None and text.startswith(bos):
         text = text[len(bos) :]
@@ -190,7 +187,7 @@ def _prompt(job: Job, reader: UpstreamTokenizer) -> tuple[str, Remark | None]:
 
 def _reason(job: Job, reader: UpstreamTokenizer, found: list[int]) -> str:
     if tuple(found[1:]) == job.prompt_ids and reader.bos_id is not None:
-        return f"the runner puts {_text_of(job.tokenizer, reader.bos_id) or reader.bos_id} before every prompt, and this model has none there"
+        return f"the runner puts {control_text(job.tokenizer, reader.bos_id) or reader.bos_id} before every prompt, and this model has none there"
     if not reader.special and job.chat:
         return (
             "the chat template writes special tokens, and the runner's reader of llama2c files takes them for letters"
@@ -215,10 +212,10 @@ def _unrepresentable(why: str) -> UsageError:
 def _endings(job: Job, reader: UpstreamTokenizer) -> Iterator[Remark]:
     others = [stop for stop in job.bundle.model.stop_ids if stop != reader.eos_id]
     if others:
-        named = ", ".join(f"{_text_of(job.tokenizer, stop) or '?'} ({stop})" for stop in others[:4])
+        named = ", ".join(f"{control_text(job.tokenizer, stop) or '?'} ({stop})" for stop in others[:4])
         yield Remark(
             "mtk.stop_ids",
-            f"the mtk runner ends an answer at {_text_of(job.tokenizer, reader.eos_id) or '?'} ({reader.eos_id}) alone: it may go on after {named}, "
+            f"the mtk runner ends an answer at {control_text(job.tokenizer, reader.eos_id) or '?'} ({reader.eos_id}) alone: it may go on after {named}, "
             "and what it gives after the first stop id is cut off here",
         )
     if job.ignore_stop_ids:
@@ -226,7 +223,3 @@ def _endings(job: Job, reader: UpstreamTokenizer) -> Iterator[Remark]:
             "mtk.ignore_stop_ids",
             "the mtk runner cannot be told to go on after an end id: a run may be shorter than asked for",
         )
-
-
-def _text_of(tokenizer: Tokenizer, token: int) -> str | None:
-    return next((text for text in tokenizer.control_texts if tokenizer.encode(text, special=True) == [token]), None)
