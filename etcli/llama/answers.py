@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import torch
 
 StopReason = Literal["stop_id", "max_new_tokens", "cache_full"]
 
@@ -29,3 +33,12 @@ class Judgement:
     def gap(self) -> float:
         """How far the token's logit lies below the best one; 0 where the reference would have chosen it."""
         return self.best_logit - self.token_logit
+
+
+def judgements(tokens: Sequence[int], logits: torch.Tensor) -> tuple[Judgement, ...]:
+    """What logits `[N, V]` say of the N tokens that were given at their places."""
+    best = logits.argmax(dim=-1).tolist()
+    return tuple(
+        Judgement(token, float(row[token]), int(winner), float(row[winner]))
+        for token, winner, row in zip(tokens, best, logits, strict=True)
+    )

@@ -12,7 +12,7 @@ import torch
 
 from etcli.checkpoint.base import Checkpoint
 from etcli.common.errors import CheckpointError, UsageError
-from etcli.llama.answers import Judgement, ReferenceResult
+from etcli.llama.answers import Judgement, ReferenceResult, judgements
 from etcli.llama.caches import empty_caches
 from etcli.llama.mask import additive_mask
 from etcli.llama.passes import Passes
@@ -88,11 +88,7 @@ class ReferenceDecoder:
         self._check(tokens, len(tokens))
         fed = [*prompt_ids, *tokens[:-1]]
         logits = _Context(self._checkpoint, self._passes, len(fed)).feed(fed, rows=len(tokens))
-        best = logits.argmax(dim=-1)
-        return tuple(
-            Judgement(token, float(row[token]), int(winner), float(row[winner]))
-            for token, winner, row in zip(tokens, best.tolist(), logits, strict=True)
-        )
+        return judgements(tokens, logits)
 
     @torch.inference_mode()
     def logits(self, ids: Sequence[int], *, rows: int) -> torch.Tensor:

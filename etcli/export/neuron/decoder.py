@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from etcli.checkpoint.base import Checkpoint
 from etcli.common.errors import UsageError
 from etcli.export.neuron.graph_file import load_graph
-from etcli.llama.answers import Judgement
+from etcli.llama.answers import Judgement, judgements
 from etcli.llama.caches import empty_caches
 from etcli.llama.mask import additive_mask
 from etcli.llama.rope import rope_table, rotary_input
@@ -43,9 +43,4 @@ def judge_quantised(
     caches = empty_caches(config, config.num_layers // len(graphs), cache_length)
     for path in graphs:
         hidden = load_graph(path)(hidden, mask, rotary, *caches)[0]
-    return tuple(_judged(tokens, hidden[0, -len(tokens) :]))
-
-
-def _judged(tokens: Sequence[int], logits: torch.Tensor) -> Iterator[Judgement]:
-    for token, winner, row in zip(tokens, logits.argmax(dim=-1).tolist(), logits, strict=True):
-        yield Judgement(token, float(row[token]), int(winner), float(row[winner]))
+    return judgements(tokens, hidden[0, -len(tokens) :])
