@@ -12,9 +12,9 @@ from torch.export import ExportedProgram
 from etcli.checkpoint.opening import open_checkpoint
 from etcli.export.backends.registry import MODULE_BACKENDS
 from etcli.export.job import PROGRAM as PROGRAM
-from etcli.export.job import Job, LowerWork, NetworkWork, Outcome, Variant
+from etcli.export.job import Job, LowerWork, NetworkWork, Variant
 from etcli.export.lean import known_versions, lean_lowering, renamed
-from etcli.export.measure import Steps, peak_memory_bytes
+from etcli.export.measure import Steps, write_outcome
 from etcli.export.quantizers.registry import half_weights, quantise, stored_blobs
 from etcli.export.samples import sample_inputs
 from etcli.export.templates.constants import buffer_blobs, constants, number_blobs
@@ -39,15 +39,7 @@ def lower_chunk(job: Job, work: LowerWork, folder: Path) -> None:
         weights_bytes = sum(parameter.nbytes for parameter in chunk.parameters())
         quantise(chunk, work.precision)
     note = write_program(chunk, work, folder, steps, work.variants)
-    Outcome(
-        files=(),
-        times={},
-        seconds=steps.seconds,
-        peak_memory_bytes=peak_memory_bytes(),
-        weights_bytes=weights_bytes,
-        made="lowered",
-        note=note,
-    ).write(folder / Outcome.FILE)
+    write_outcome(folder, [], steps, weights_bytes, made="lowered", note=note)
 
 
 def load_chunk(job: Job, work: NetworkWork) -> Chunk:

@@ -7,11 +7,10 @@ from pathlib import Path
 import torch
 
 from etcli.common.errors import ExportError
-from etcli.common.hashing import file_sha256
 from etcli.export.backends.registry import BACKENDS
-from etcli.export.job import ChunkWork, Job, Outcome
+from etcli.export.job import ChunkWork, Job
 from etcli.export.lowering import PROGRAM, load_chunk, write_program
-from etcli.export.measure import Steps, peak_memory_bytes
+from etcli.export.measure import Steps, write_outcome
 from etcli.export.quality import relative_error
 from etcli.export.quantizers.registry import leaves_alone, quantise, rounds_activations, stored_blobs
 from etcli.export.samples import sample_inputs
@@ -19,7 +18,6 @@ from etcli.export.templates.filling import fill
 from etcli.export.templates.template import Refused
 from etcli.export.verification import Expected, Tensors, check_tensors, compare_methods, delegate_calls, nudged
 from etcli.llama.chunk import Chunk
-from etcli.manifests.base import FileEntry
 from etcli.manifests.export_report import Made
 from etcli.manifests.model import ModelConfig
 
@@ -49,13 +47,12 @@ def make_chunk(job: Job, work: ChunkWork, folder: Path) -> None:
         facts, methods = check_tensors(path, work)
         inputs = {method.name: _inputs(config, work, number) for number, method in enumerate(work.methods)}
         errors = compare_methods(path, work, inputs, expected) if work.verify else {}
-    status = path.stat()
-    Outcome(
-        files=(FileEntry(path=PROGRAM, size=status.st_size, sha256=sha256 or file_sha256(path)),),
-        times={PROGRAM: status.st_mtime_ns},
-        seconds=steps.seconds,
-        peak_memory_bytes=peak_memory_bytes(),
-        weights_bytes=weights_bytes,
+    write_outcome(
+        folder,
+        [path],
+        steps,
+        weights_bytes,
+        sha256=sha256,
         made=made,
         note=note,
         program=facts.identifier,
@@ -63,7 +60,7 @@ def make_chunk(job: Job, work: ChunkWork, folder: Path) -> None:
         delegate_calls=delegate_calls(facts, methods, BACKENDS[work.backend].delegate),
         errors=errors,
         float_errors=float_errors,
-    ).write(folder / Outcome.FILE)
+    )
 
 
 def _program(chunk: Chunk, work: ChunkWork, folder: Path, steps: Steps) -> tuple[Made, str | None, str | None]:

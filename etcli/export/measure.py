@@ -1,4 +1,4 @@
-"""Time and memory of a worker, and the lines that tell its parent where it is."""
+"""Time and memory of a worker, the lines that tell its parent where it is, and what it leaves at its end."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import gc
 import re
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from etcli.export.job import STEP_MARK
+from etcli.common.hashing import file_sha256
+from etcli.export.job import STEP_MARK, Outcome
+from etcli.manifests.base import FileEntry
 
 
 class Steps:
@@ -59,3 +62,26 @@ def peak_memory_bytes() -> int:
         if match:
             return int(match[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def write_outcome(
+    folder: Path, files: Sequence[Path], steps: Steps, weights_bytes: int, *, sha256: str | None = None, **facts: Any
+) -> None:
+    """Write the `Outcome` of a job that has left `files` in `folder`.
+
+    Args:
+        sha256: that of the one file, where it is known already.
+        facts: the outcome's other fields.
+    """
+    status = {path: path.stat() for path in files}
+    Outcome(
+        files=tuple(
+            FileEntry(path=path.name, size=found.st_size, sha256=sha256 or file_sha256(path))
+            for path, found in status.items()
+        ),
+        times={path.name: found.st_mtime_ns for path, found in status.items()},
+        seconds=steps.seconds,
+        peak_memory_bytes=peak_memory_bytes(),
+        weights_bytes=weights_bytes,
+        **facts,
+    ).write(folder / Outcome.FILE)

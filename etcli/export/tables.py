@@ -9,14 +9,12 @@ import torch
 
 from etcli.checkpoint.opening import open_checkpoint
 from etcli.common.files import atomic_writer
-from etcli.common.hashing import file_sha256
 from etcli.export.estimates import EMBEDDING_BLOCK_BYTES
-from etcli.export.job import Job, Outcome, TablesWork
-from etcli.export.measure import Steps, peak_memory_bytes
+from etcli.export.job import Job, TablesWork
+from etcli.export.measure import Steps, write_outcome
 from etcli.export.quantizers.embedding import encoded
 from etcli.llama.rope import rope_table
 from etcli.llama.weights import load_embedding_blocks
-from etcli.manifests.base import FileEntry
 
 ROPE = "rope_float32.bin"
 
@@ -35,14 +33,7 @@ def write_tables(job: Job, work: TablesWork, folder: Path) -> None:
         rows = max(1, EMBEDDING_BLOCK_BYTES // (config.hidden_size * 4))
         _write(path, (encoded(block, work.embedding) for block in load_embedding_blocks(checkpoint, rows)))
         _write(folder / ROPE, [rope_table(config.rope, config.head_dim, work.positions)])
-    paths = (path, folder / ROPE)
-    Outcome(
-        files=tuple(FileEntry(path=path.name, size=path.stat().st_size, sha256=file_sha256(path)) for path in paths),
-        times={path.name: path.stat().st_mtime_ns for path in paths},
-        seconds=steps.seconds,
-        peak_memory_bytes=peak_memory_bytes(),
-        weights_bytes=config.vocab_size * config.hidden_size * 4,
-    ).write(folder / Outcome.FILE)
+    write_outcome(folder, [path, folder / ROPE], steps, config.vocab_size * config.hidden_size * 4)
 
 
 def _write(path: Path, blocks: Iterable[torch.Tensor]) -> None:

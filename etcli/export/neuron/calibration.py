@@ -9,16 +9,14 @@ import torch
 
 from etcli.checkpoint.base import Checkpoint
 from etcli.checkpoint.opening import open_checkpoint
-from etcli.common.hashing import file_sha256
-from etcli.export.job import CalibrationWork, Job, Outcome
-from etcli.export.measure import Steps, peak_memory_bytes
+from etcli.export.job import CalibrationWork, Job
+from etcli.export.measure import Steps, write_outcome
 from etcli.export.neuron.records import inputs_of, record_file, write_records
 from etcli.llama.chunk import Chunk
 from etcli.llama.passes import HeldPasses, StreamedPasses, fits_in_memory
 from etcli.llama.prefill import Call, split_prompt
 from etcli.llama.reference import ReferenceDecoder
 from etcli.llama.weights import load_embedding_rows, load_weights
-from etcli.manifests.base import FileEntry
 
 PADDING_ID = 0
 """Whose embedding stands in rows of padding, as in both runners."""
@@ -59,14 +57,7 @@ def calibrate(job: Job, work: CalibrationWork, folder: Path) -> None:
                 weights = max(weights, sum(parameter.nbytes for parameter in chunk.parameters()))
                 hidden = _through(chunk, cache, calls, hidden)
                 del chunk
-    paths = [folder / name for name in names]
-    Outcome(
-        files=tuple(FileEntry(path=path.name, size=path.stat().st_size, sha256=file_sha256(path)) for path in paths),
-        times={path.name: path.stat().st_mtime_ns for path in paths},
-        seconds=steps.seconds,
-        peak_memory_bytes=peak_memory_bytes(),
-        weights_bytes=weights,
-    ).write(folder / Outcome.FILE)
+    write_outcome(folder, [folder / name for name in names], steps, weights)
 
 
 def _answers(checkpoint: Checkpoint, work: CalibrationWork) -> list[list[int]]:

@@ -8,10 +8,9 @@ from pathlib import Path
 import torch
 
 from etcli.checkpoint.opening import open_checkpoint
-from etcli.common.hashing import file_sha256
 from etcli.export.backends.neuron import DELEGATE
-from etcli.export.job import PROGRAM, QUANTISED, ChunkWork, Job, Outcome
-from etcli.export.measure import Steps, peak_memory_bytes
+from etcli.export.job import PROGRAM, QUANTISED, ChunkWork, Job
+from etcli.export.measure import Steps, write_outcome
 from etcli.export.neuron.compiling import compiled
 from etcli.export.neuron.graph_file import load_graph
 from etcli.export.neuron.records import Records, inputs_of, record_file
@@ -27,7 +26,6 @@ from etcli.export.verification import (
     delegate_calls,
     nudged,
 )
-from etcli.manifests.base import FileEntry
 from etcli.manifests.model import ModelConfig
 
 _MOVING = (
@@ -74,18 +72,17 @@ def make_compiled_chunk(job: Job, work: ChunkWork, folder: Path) -> None:
             name: compare_outputs(name, outputs, expected[name], allowance(work))
             for name, outputs in (run_methods(path, calls, folder) if expected else ())
         }
-    Outcome(
-        files=(FileEntry(path=PROGRAM, size=path.stat().st_size, sha256=file_sha256(path)),),
-        times={PROGRAM: path.stat().st_mtime_ns},
-        seconds=steps.seconds,
-        peak_memory_bytes=peak_memory_bytes(),
-        weights_bytes=weights_bytes,
+    write_outcome(
+        folder,
+        [path],
+        steps,
+        weights_bytes,
         made="lowered",
         program=facts.identifier,
         methods=methods,
         delegate_calls=delegate_calls(facts, methods, DELEGATE),
         errors=errors,
-    ).write(folder / Outcome.FILE)
+    )
 
 
 def _calls(config: ModelConfig, work: ChunkWork, graph: torch.fx.GraphModule) -> dict[str, Tensors]:

@@ -7,16 +7,15 @@ from typing import Any
 
 import torch
 
-from etcli.common.hashing import file_sha256
-from etcli.export.job import QUANTISED, Job, Outcome, QuantiseWork
+from etcli.export.job import QUANTISED, Job, QuantiseWork
 from etcli.export.lowering import load_chunk
-from etcli.export.measure import Steps, peak_memory_bytes
+from etcli.export.measure import Steps, write_outcome
 from etcli.export.neuron.graph_file import save_graph
 from etcli.export.neuron.records import Records, inputs_of, record_file
 from etcli.export.neuron.sdk import sdk
+from etcli.export.samples import sample_inputs
 from etcli.llama.chunk import Chunk
 from etcli.llama.norm import use_means
-from etcli.manifests.base import FileEntry
 
 
 @torch.inference_mode(False)
@@ -39,13 +38,7 @@ def quantise_chunk(job: Job, work: QuantiseWork, folder: Path) -> None:
     path = folder / QUANTISED
     with steps.step("write"):
         save_graph(graph, path)
-    Outcome(
-        files=(FileEntry(path=QUANTISED, size=path.stat().st_size, sha256=file_sha256(path)),),
-        times={QUANTISED: path.stat().st_mtime_ns},
-        seconds=steps.seconds,
-        peak_memory_bytes=peak_memory_bytes(),
-        weights_bytes=weights_bytes,
-    ).write(folder / Outcome.FILE)
+    write_outcome(folder, [path], steps, weights_bytes)
 
 
 def _quantised(chunk: Chunk, work: QuantiseWork, records: Records, steps: Steps) -> torch.export.ExportedProgram:
@@ -76,8 +69,6 @@ def _quantised(chunk: Chunk, work: QuantiseWork, records: Records, steps: Steps)
 
 
 def _example(chunk: Chunk, work: QuantiseWork) -> tuple[torch.Tensor, ...]:
-    from etcli.export.samples import sample_inputs
-
     longest = max((method.shape for method in work.methods), key=lambda shape: shape.tokens)
     return sample_inputs(chunk.config, work.layers, longest, work.cache, seed=0)
 
