@@ -103,6 +103,24 @@ def test_what_no_reader_takes(tmp_path: Path) -> None:
             upstream_tokenizer(tokenizer, folder / "tokenizer.json", (2,))
 
 
+class WithFirstToken:
+    """A tokenizer that puts another id first than its own."""
+
+    def __init__(self, tokenizer: Any, bos_id: int) -> None:
+        self._tokenizer, self.bos_id = tokenizer, bos_id
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+
+def test_a_first_token_that_is_letters_is_refused(tmp_path: Path) -> None:
+    tokenizer = open_tokenizer(bpe_folder(tmp_path))
+    plain = tokenizer.encode("e")[0]
+    with pytest.raises(CheckpointError, match=rf"its first token, {plain}, is no special token") as caught:
+        upstream_tokenizer(WithFirstToken(tokenizer, plain), tmp_path / "tokenizer.json", tokenizer.stop_ids)  # type: ignore[arg-type]
+    assert caught.value.problems[0].code == "tokenizer.upstream"
+
+
 def test_llama_3_ends_at_its_first_end_alone(tmp_path: Path) -> None:
     folder = meta_folder(tmp_path)
     (folder / "chat_template.jinja").write_text(LLAMA3_TEMPLATE)
