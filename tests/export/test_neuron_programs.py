@@ -23,15 +23,13 @@ Programs = Callable[[str, str, str], Methods]
 USUAL = [("small", "package", precision) for precision in PRECISIONS]
 USUAL += [("small", "separate", "A8W8"), ("chunk", "package", "A16W4")]
 
-pytestmark = pytest.mark.xdist_group("neuron_programs")
-
 STEPS = {"A16": 2.0**-15, "A8": 2.0**-7}
 """A step of an activation, by a tensor's largest value. Where products are added up in another order, one may fall on the other side of a
-half, and from layer to layer more of them."""
+half, and from layer to layer more of them. How many do depends on the processor's own kernels, so the sizes are limited and not the number."""
 
 ALLOWED_STEPS = 8
-ALLOWED_CHANGED = 0.05
-"""How many steps a value may be off, and how many values may be off at all."""
+ALLOWED_MEAN_STEPS = 0.25
+"""How many steps a value may be off, and all values on average."""
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +70,10 @@ def check_method(
     for index, output in zip(method.outputs, found, strict=True):
         eager = outputs[index]
         assert output.shape == eager.shape
-        off = (output - eager).abs()
-        assert off.max() <= ALLOWED_STEPS * STEPS[precision.partition("W")[0]] * eager.abs().max(), (
-            method.method,
-            index,
-        )
-        assert (off > 1e-6 * eager.abs().max()).float().mean() <= ALLOWED_CHANGED, (method.method, index)
+        step = STEPS[precision.partition("W")[0]] * eager.abs().max()
+        off = (output - eager).abs() / step
+        assert off.max() <= ALLOWED_STEPS, (method.method, index)
+        assert off.mean() <= ALLOWED_MEAN_STEPS, (method.method, index)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
