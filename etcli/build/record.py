@@ -110,7 +110,5 @@ def _without_own(machine: str) -> list[str]:
 
 def library_stamp(package: ExecutorchPackage) -> str:
     """A short text that changes when a library of the package is replaced."""
-    entries = [
-        [path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in sorted(package.libraries.glob("*.so*"))
-    ]
+    entries = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in package.library_files()]
     return value_sha256(entries)[:12]

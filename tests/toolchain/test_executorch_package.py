@@ -15,8 +15,8 @@ import pytest
 
 from etcli.common.errors import ToolError
 from etcli.tables.targets import load_targets
-from etcli.toolchain import executorch
 from etcli.toolchain.executorch import ExecutorchPackage, host_package, needs_download, wheel_for
+from etcli.toolchain.executorch import wheel as executorch
 
 AARCH64 = load_targets()["linux-aarch64"]
 PLATFORM = str(AARCH64.executorch.wheel_platform)

@@ -1,4 +1,4 @@
-"""ExecuTorch's C++ package: headers, shared libraries and CMake files, out of the installed wheel or one for another platform.
+"""ExecuTorch's C++ package out of a wheel: the installed one, or that of another platform, fetched once.
 
 Neither `executorch` nor `torch` is imported: the package is found by its metadata and its files.
 """
@@ -12,7 +12,6 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from etcli.common.errors import ToolError
@@ -23,53 +22,10 @@ from etcli.common.workspace import cache_dir
 from etcli.output.console import Console
 from etcli.tables.targets import Target
 from etcli.toolchain.elf import read_elf
+from etcli.toolchain.executorch.package import ExecutorchPackage, broken_wheel
 
-_REINSTALL = "Install it again: python -m pip install --force-reinstall --no-deps executorch=={release}"
 _PARTS = ("include", "lib", "schema", "share")
 _MAX_UNPACKED = 2 << 30
-
-
-@dataclass(frozen=True)
-class ExecutorchPackage:
-    """A usable C++ package.
-
-    `root` is its folder, `release` its version without the local label (`1.5.1`), `version` the whole (`1.5.1+cpu`), `commit` the source
-    commit, `provider` where it came from: `installed`, or `wheel:<platform>`.
-    """
-
-    root: Path
-    release: str
-    version: str
-    commit: str | None
-    provider: str
-
-    @property
-    def cmake_dir(self) -> Path:
-        """What CMake's `executorch_DIR` has to name."""
-        return self.root / "share" / "cmake"
-
-    @property
-    def libraries(self) -> Path:
-        """The folder of the shared libraries."""
-        return self.root / "lib"
-
-    def program_identifier(self) -> str:
-        """The FlatBuffers file identifier of the programs that this runtime reads, as `ET12`.
-
-        Taken from the package's schema, and found again in the runtime library, which compares it with bytes 4 to 8 of a `.pte`.
-
-        Raises:
-            ToolError: code `executorch.broken`: schema and library are missing or disagree.
-        """
-        schema = self.root / "schema" / "program.fbs"
-        try:
-            match = re.search(r'^file_identifier "(\w{4})";', schema.read_text(encoding="utf-8"), re.MULTILINE)
-            library = (self.libraries / "libexecutorch.so").read_bytes()
-        except OSError as error:
-            raise _broken(self.root, self.release, str(error)) from None
-        if match is None or match[1].encode() + b"\0" not in library:
-            raise _broken(self.root, self.release, "its schema and its runtime disagree about the program format")
-        return match[1]
 
 
 def host_package() -> ExecutorchPackage:
@@ -78,12 +34,12 @@ def host_package() -> ExecutorchPackage:
     Raises:
         ToolError: `executorch.missing` or `executorch.broken`, with the pip line.
     """
-    release = _installed_release()
+    release = installed_release()
     spec = importlib.util.find_spec("executorch")
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []
     root = next((Path(folder) for folder in folders if (Path(folder) / "version.py").is_file()), None)
     if root is None:
-        raise _broken(Path(folders[0]) if folders else None, release, "its files are not where its metadata says")
+        raise broken_wheel(Path(folders[0]) if folders else None, release, "its files are not where its metadata says")
     return _package(root, release, "installed")
 
 
@@ -98,7 +54,7 @@ def wheel_for(target: Target, console: Console | None = None) -> ExecutorchPacka
     if platform is None:
         raise ValueError(f"target {target.name} has no ExecuTorch wheel")
     host = host_package()
-    folder = _cached(host.release, platform)
+    folder = cached(host.release, platform)
 
     def waiting() -> None:
         if console is not None:
@@ -133,33 +89,22 @@ def wheel_for(target: Target, console: Console | None = None) -> ExecutorchPacka
 
 
 def needs_download(target: Target) -> bool:
-    """Whether `find` would have to fetch the target's wheel first."""
+    """Whether `wheel_for` would have to fetch the target's wheel first."""
     platform = target.executorch.wheel_platform
-    return platform is not None and not _cached(_installed_release(), platform).exists()
+    return platform is not None and not cached(installed_release(), platform).exists()
 
 
-def find(target: Target, console: Console | None = None) -> ExecutorchPackage:
-    """The package that the target's table row names for `executorch.from: auto`.
-
-    Raises:
-        ToolError: it cannot be had; for a target whose package the user provides, code `executorch.not_provided`.
-    """
-    if target.executorch.auto == "installed":
-        return host_package()
-    if target.executorch.auto == "wheel":
-        return wheel_for(target, console)
-    raise ToolError(
-        f"ExecuTorch for {target.name} comes from a checkout or an installation of yours, and none was named",
-        code="executorch.not_provided",
-        hint="Set build.executorch to {from: source, root: PATH} or {from: prefix, root: PATH} in the recipe.",
-    )
-
-
-def _cached(release: str, platform: str) -> Path:
+def cached(release: str, platform: str) -> Path:
+    """Where the C++ package of a release's wheel for `platform` is kept."""
     return cache_dir() / "executorch" / f"{release}-{platform}"
 
 
-def _installed_release() -> str:
+def installed_release() -> str:
+    """The release of this Python's ExecuTorch, as `1.5.1`.
+
+    Raises:
+        ToolError: code `executorch.missing`.
+    """
     try:
         return importlib.metadata.version("executorch").partition("+")[0]
     except importlib.metadata.PackageNotFoundError:
@@ -174,19 +119,19 @@ def _package(root: Path, release: str, provider: str) -> ExecutorchPackage:
     try:
         text = (root / "version.py").read_text(encoding="utf-8")
     except OSError as error:
-        raise _broken(root, release, str(error)) from None
+        raise broken_wheel(root, release, str(error)) from None
     version = re.search(r"""^__version__\b[^=\n]*=\s*["']([^"']+)["']""", text, re.MULTILINE)
     commit = re.search(r"""^git_version\b[^=\n]*=\s*["']([0-9a-f]{40})["']""", text, re.MULTILINE)
     if version is None or version[1].partition("+")[0] != release:
         found = version[1] if version else "unknown"
-        raise _broken(root, release, f"its files are of version {found}")
+        raise broken_wheel(root, release, f"its files are of version {found}")
     for name in (
         "share/cmake/executorch-config.cmake",
         "include/executorch/runtime/executor/program.h",
         "lib/libexecutorch.so",
     ):
         if not (root / name).is_file():
-            raise _broken(root, release, f"it lacks {name}")
+            raise broken_wheel(root, release, f"it lacks {name}")
     return ExecutorchPackage(root, release, version[1], commit[1] if commit else None, provider)
 
 
@@ -194,20 +139,12 @@ def _for_target(root: Path, host: ExecutorchPackage, target: Target, platform: s
     package = _package(root, host.release, f"wheel:{platform}")
     machine = read_elf(package.libraries / "libexecutorch.so", error=ToolError).machine
     if machine != target.machine:
-        raise _broken(root, host.release, f"its libraries are for {machine}, {target.name} needs {target.machine}")
+        raise broken_wheel(root, host.release, f"its libraries are for {machine}, {target.name} needs {target.machine}")
     if package.commit != host.commit:
-        raise _broken(
+        raise broken_wheel(
             root, host.release, f"it was built from commit {package.commit}, the installed one from {host.commit}"
         )
     return package
-
-
-def _broken(root: Path | None, release: str, why: str) -> ToolError:
-    return ToolError(
-        f"the ExecuTorch {release} package{f' in {root}' if root else ''} cannot be used: {why}",
-        code="executorch.broken",
-        hint=_REINSTALL.format(release=release),
-    )
 
 
 def _unpack(wheel: Path, folder: Path) -> None:
