@@ -19,13 +19,14 @@ class Event(pydantic.BaseModel):
 
 
 class Start(Event):
-    """The first event: who speaks."""
+    """The first event: who speaks; `pid` of its process on the device, None from a runner that does not tell."""
 
     event: Literal["start"]
     protocol: int
     runner: Text
     version: Text
     executorch: Text
+    pid: Count | None = None
 
 
 class Loaded(Event):
@@ -42,12 +43,13 @@ class Loaded(Event):
 
 
 class Prefill(Event):
-    """The prompt is done: its tokens without padding, calls of the first chunk, seconds of all chunks."""
+    """The prompt is done: its tokens without padding, calls of the first chunk, seconds of all chunks and of each one."""
 
     event: Literal["prefill"]
     tokens: Count
     calls: Count
     seconds: Seconds
+    chunk_seconds: tuple[Seconds, ...] = pydantic.Field(default=(), strict=False)
 
 
 class Token(Event):

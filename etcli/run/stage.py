@@ -40,7 +40,8 @@ class RunOptions:
     """How to run; None stands for the recipe's value.
 
     `runner_binary` replaces the deployed program for this run. `bundle` is the bundle that was deployed, by default the workspace's.
-    `ignore_stop_ids` goes on to `max_new_tokens`, for measurements; `stream` says whether the text is shown as it comes.
+    `ignore_stop_ids` goes on to `max_new_tokens`, for measurements; `stream` says whether the text is shown as it comes; `on_event` gets
+    each event of the runner that passed the checks, as it comes.
     """
 
     prompt: str | None = None
@@ -53,6 +54,7 @@ class RunOptions:
     bundle: Path | None = None
     ignore_stop_ids: bool = False
     stream: bool = True
+    on_event: Callable[[AnyEvent], None] | None = None
 
 
 def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: RunOptions, console: Console) -> RunRecord:
@@ -140,6 +142,8 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
             def on_event(event: AnyEvent) -> None:
                 tell(event)
                 answer.take(event)
+                if options.on_event is not None:
+                    options.on_event(event)
 
             session = run_program(
                 device,

@@ -24,17 +24,28 @@ std::vector<int64_t> parse_ids(const std::string& words) {
   return ids;
 }
 
+static void check_ids(const Config& config, const std::vector<int64_t>& ids) {
+  if (ids.empty()) throw prompt_failure("the prompt has no tokens");
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= config.vocab_size) {
+      throw prompt_failure(text("prompt id ", i, " is ", ids[i], ", the vocabulary has ", config.vocab_size, " tokens"));
+    }
+  }
+}
+
 void check_prompt(const Config& config, const std::vector<int64_t>& prompt) {
   const int64_t length = static_cast<int64_t>(prompt.size());
-  if (length == 0) throw prompt_failure("the prompt has no tokens");
   if (length > config.cache_length) {
     throw prompt_failure(text("the prompt has ", length, " tokens, the cache of this model holds ", config.cache_length));
   }
-  for (size_t i = 0; i < prompt.size(); ++i) {
-    if (prompt[i] >= config.vocab_size) {
-      throw prompt_failure(text("prompt id ", i, " is ", prompt[i], ", the vocabulary has ", config.vocab_size, " tokens"));
-    }
-  }
+  check_ids(config, prompt);
+}
+
+// What each chunk has taken since `before`.
+static std::vector<double> seconds_since(const std::vector<double>& before, const std::vector<double>& after) {
+  std::vector<double> taken;
+  for (size_t k = 0; k < before.size(); ++k) taken.push_back(after[k] - before[k]);
+  return taken;
 }
 
 static int64_t best_token(const Model& model, const float* logits) {
@@ -43,52 +54,104 @@ static int64_t best_token(const Model& model, const float* logits) {
   return id;
 }
 
-GenerateStats generate(Model& model, const std::vector<int64_t>& prompt, const GenerateOptions& options,
-                       const std::function<void(const GenerateStats&)>& on_prefill,
-                       const std::function<void(int64_t, int64_t, double)>& on_token) {
-  GenerateStats stats;
-  stats.prompt_tokens = static_cast<int64_t>(prompt.size());
+void Session::reset() {
   model.reset();
+  has_next = false;
+}
 
-  const double start = now();
-  const float* logits = nullptr;
-  const int64_t* next = prompt.data();
-  std::vector<int64_t> shapes = model.config.prompt_tokens;
-  shapes.push_back(1);  // the decode methods take prompts too
-  for (const Call& call : split_prompt(stats.prompt_tokens, shapes)) {
-    const int64_t real = call.tokens - call.padding;
-    logits = model.forward(next, call.tokens, real);
-    next += real;
-    ++stats.prefill_calls;
+int64_t Session::room() const { return model.config.cache_length - model.seen - (has_next && is_said ? 1 : 0); }
+
+bool Session::prefill(const std::vector<int64_t>& ids, const GoOn& go_on) {
+  check_ids(model.config, ids);
+  if (static_cast<int64_t>(ids.size()) > room()) {
+    throw prompt_failure(text("the prompt has ", ids.size(), " tokens, the cache of this model holds ", model.config.cache_length, ", of which ",
+                              model.config.cache_length - room(), " are taken"));
   }
-  int64_t token = best_token(model, logits);
-  stats.prefill_seconds = stats.first_token_seconds = now() - start;
-  on_prefill(stats);
-
+  stats = {};
+  stats.prompt_tokens = static_cast<int64_t>(ids.size());
   const std::vector<double> before = model.chunk_seconds;
-  const std::vector<int64_t>& stops = model.config.stop_ids;
-  while (true) {
-    on_token(stats.new_tokens, token, now() - start);
-    ++stats.new_tokens;
-    if (!options.ignore_stop_ids && std::find(stops.begin(), stops.end(), token) != stops.end()) {
-      stats.stop_reason = "stop_id";
-      break;
+  start = now();
+  std::vector<int64_t> rows;
+  if (has_next && is_said) rows.push_back(next);  // the model has not been run on it yet
+  rows.insert(rows.end(), ids.begin(), ids.end());
+  has_next = false;
+
+  try {
+    const float* logits = nullptr;
+    const int64_t* at = rows.data();
+    std::vector<int64_t> shapes = model.config.prompt_tokens;
+    shapes.push_back(1);  // the decode methods take prompts too
+    const bool may_pad = model.seen == 0 || model.contract.pads_behind_tokens();
+    for (const Call& call : split_prompt(static_cast<int64_t>(rows.size()), shapes, may_pad)) {
+      if (go_on && !go_on()) {
+        reset();
+        return false;
+      }
+      const int64_t real = call.tokens - call.padding;
+      logits = model.forward(at, call.tokens, real);
+      at += real;
+      ++stats.prefill_calls;
     }
-    if (stats.new_tokens >= options.max_new_tokens) {
-      stats.stop_reason = "max_new_tokens";
-      break;
-    }
-    if (model.seen >= model.config.cache_length) {
-      stats.stop_reason = "cache_full";
-      break;
-    }
-    const double step = now();
-    token = best_token(model, model.forward(&token, 1, 1));
-    stats.decode_seconds += now() - step;
-    ++stats.decode_steps;
+    next = best_token(model, logits);
+  } catch (...) {
+    reset();
+    throw;
   }
-  for (size_t k = 0; k < before.size(); ++k) stats.chunk_seconds.push_back(model.chunk_seconds[k] - before[k]);
-  return stats;
+  has_next = true;
+  is_said = false;
+  stats.prefill_seconds = stats.first_token_seconds = now() - start;
+  stats.prefill_chunk_seconds = seconds_since(before, model.chunk_seconds);
+  stats.chunk_seconds.assign(model.chunks.size(), 0.0);
+  return true;
+}
+
+void Session::decode(const GenerateOptions& options, const OnToken& on_token) {
+  if (!has_next) throw prompt_failure("there is nothing to go on from: a prompt comes first, and again after a failure or a reset");
+  const std::vector<double> before = model.chunk_seconds;
+  try {
+    say(options, on_token);
+  } catch (...) {
+    reset();
+    throw;
+  }
+  const std::vector<double> taken = seconds_since(before, model.chunk_seconds);
+  for (size_t k = 0; k < taken.size(); ++k) stats.chunk_seconds[k] += taken[k];
+}
+
+void Session::say(const GenerateOptions& options, const OnToken& on_token) {
+  const std::vector<int64_t>& stops = model.config.stop_ids;
+  const auto end = [&](const char* reason) { stats.stop_reason = reason; };
+  const auto ended = [&] { return options.go_on && !options.go_on(); };
+  for (int64_t count = 1;; ++count) {
+    if (ended()) return end("stopped");
+    if (is_said) {
+      if (model.seen >= model.config.cache_length) return end("cache_full");
+      const double step = now();
+      next = best_token(model, model.forward(&next, 1, 1));
+      is_said = false;
+      stats.decode_seconds += now() - step;
+      ++stats.decode_steps;
+      if (ended()) return end("stopped");
+    }
+    is_said = true;
+    on_token(stats.new_tokens, next, now() - start);
+    ++stats.new_tokens;
+    if (!options.ignore_stop_ids && std::find(stops.begin(), stops.end(), next) != stops.end()) return end("stop_id");
+    if (count >= options.max_new_tokens) return end("max_new_tokens");
+  }
+}
+
+GenerateStats generate(Model& model, const std::vector<int64_t>& prompt, const GenerateOptions& options,
+                       const std::function<void(const GenerateStats&)>& on_prefill, const Session::OnToken& on_token) {
+  Session session(model);
+  session.reset();
+  if (!session.prefill(prompt, options.go_on)) {
+    session.stats.stop_reason = "stopped";
+    return session.stats;
+  }
+  on_prefill(session.stats);
+  session.decode(options, on_token);
+  return session.stats;
 }
 
 }  // namespace etcli

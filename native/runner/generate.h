@@ -10,17 +10,22 @@
 
 namespace etcli {
 
+// Asked between calls: false ends a run early. An empty one never does.
+using GoOn = std::function<bool()>;
+
 struct GenerateOptions {
   int64_t max_new_tokens = 64;
   bool ignore_stop_ids = false;
+  GoOn go_on;
 };
 
 // Seconds and counts of a run so far.
 struct GenerateStats {
-  std::string stop_reason;  // stop_id, max_new_tokens, cache_full
+  std::string stop_reason;  // stop_id, max_new_tokens, cache_full; stopped, by go_on
   int64_t prompt_tokens = 0;
   int64_t prefill_calls = 0;
   double prefill_seconds = 0;
+  std::vector<double> prefill_chunk_seconds;
   double first_token_seconds = 0;  // from the prompt's first call
   int64_t new_tokens = 0;          // a stop id included
   int64_t decode_steps = 0;        // one-token calls
@@ -34,10 +39,43 @@ std::vector<int64_t> parse_ids(const std::string& words);
 // Throws Failure "runner.prompt" for an empty prompt, one longer than the cache, or an id outside of the vocabulary.
 void check_prompt(const Config& config, const std::vector<int64_t>& prompt);
 
-// Runs a checked prompt and decodes until a stop id, the bound, or until every cache position is used. `on_prefill` is called once, then
-// `on_token` for each token as it is known: index, id, seconds since the prompt's first call. Throws Failure "runner.execute".
+// A conversation: what was given to a model and what it said, in its caches. Prompt and decode take turns as often as the caches hold.
+// After a Failure, or a prompt that go_on ended, everything is forgotten. One thread at a time.
+struct Session {
+  using OnToken = std::function<void(int64_t index, int64_t id, double seconds)>;
+
+  explicit Session(Model& for_model) : model(for_model) {}
+
+  // Forgets every token.
+  void reset();
+
+  // Tokens that the caches still have a place for.
+  int64_t room() const;
+
+  // Runs the conversation's next tokens: the first prompt, or what follows all that was said. Fills the prompt's part of `stats` anew.
+  // False where go_on ended it. Throws Failure "runner.prompt" (no ids, no room for them, an id outside of the vocabulary; nothing is
+  // forgotten then) or "runner.execute".
+  bool prefill(const std::vector<int64_t>& ids, const GoOn& go_on = {});
+
+  // Says the next tokens, up to a stop id, the bound, or the last position of the caches, whichever comes first, and adds them to
+  // `stats`; again, it goes on behind the last one. `on_token` gets each as it is known: index and seconds since the prompt's first call.
+  // Throws Failure "runner.prompt" where there is nothing to go on from, or "runner.execute".
+  void decode(const GenerateOptions& options, const OnToken& on_token);
+
+  Model& model;
+  GenerateStats stats;  // since the last prompt began
+
+ private:
+  void say(const GenerateOptions& options, const OnToken& on_token);
+
+  double start = 0;
+  bool has_next = false;  // `next` follows all that the caches hold
+  bool is_said = false;   // and has been given to on_token, so that it is part of the conversation
+  int64_t next = 0;
+};
+
+// A conversation of one prompt, checked before, and one answer. `on_prefill` is called between them. Throws Failure "runner.execute".
 GenerateStats generate(Model& model, const std::vector<int64_t>& prompt, const GenerateOptions& options,
-                       const std::function<void(const GenerateStats&)>& on_prefill,
-                       const std::function<void(int64_t, int64_t, double)>& on_token);
+                       const std::function<void(const GenerateStats&)>& on_prefill, const Session::OnToken& on_token);
 
 }  // namespace etcli

@@ -35,6 +35,12 @@ static std::vector<int64_t> read_prompt(const Flags& flags) {
 
 static double rate(int64_t tokens, double seconds) { return static_cast<double>(tokens) / seconds; }
 
+static std::string seconds_array(const std::vector<double>& seconds) {
+  std::vector<std::string> items;
+  for (double item : seconds) items.push_back(json_number(item));
+  return json_array(items);
+}
+
 static void emit_stats(const GenerateStats& stats, double load_seconds) {
   JsonObject object = event("stats");
   object.put("stop_reason", stats.stop_reason)
@@ -50,11 +56,9 @@ static void emit_stats(const GenerateStats& stats, double load_seconds) {
   } else {
     object.put_null("decode_tokens_per_s");
   }
-  std::vector<std::string> chunk_seconds;
-  for (double seconds : stats.chunk_seconds) chunk_seconds.push_back(json_number(seconds));
   object.put("time_to_first_token_s", stats.first_token_seconds)
       .put("peak_memory_bytes", peak_resident_bytes())
-      .put_raw("chunk_seconds", json_array(chunk_seconds));
+      .put_raw("chunk_seconds", seconds_array(stats.chunk_seconds));
   emit(object);
 }
 
@@ -90,7 +94,11 @@ static void work(const Flags& flags) {
   const GenerateStats stats = generate(
       model, prompt, options,
       [](const GenerateStats& so_far) {
-        emit(event("prefill").put("tokens", so_far.prompt_tokens).put("calls", so_far.prefill_calls).put("seconds", so_far.prefill_seconds));
+        emit(event("prefill")
+                 .put("tokens", so_far.prompt_tokens)
+                 .put("calls", so_far.prefill_calls)
+                 .put("seconds", so_far.prefill_seconds)
+                 .put_raw("chunk_seconds", seconds_array(so_far.prefill_chunk_seconds)));
       },
       [](int64_t index, int64_t id, double seconds) { emit(event("token").put("index", index).put("id", id).put("t_s", seconds)); });
   emit_stats(stats, load_seconds);

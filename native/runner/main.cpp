@@ -1,5 +1,7 @@
 #include "main.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <new>
 
@@ -33,7 +35,12 @@ int run_program(const ProgramInfo& info, int argc, char** argv, const std::funct
       }
     }
     keep_stdout_for_events();
-    emit(event("start").put("protocol", 1).put("runner", info.name).put("version", etcli_version()).put("executorch", executorch_version()));
+    emit(event("start")
+             .put("protocol", 1)
+             .put("runner", info.name)
+             .put("version", etcli_version())
+             .put("executorch", executorch_version())
+             .put("pid", static_cast<int64_t>(::getpid())));
     const Flags flags = parse_flags(words, info.flags);
     start_runtime(flags.has("--verbose"));
     work(flags);

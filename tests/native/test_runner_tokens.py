@@ -168,12 +168,16 @@ def test_events_in_order_with_true_counts(tiny_bundle, llama_runner) -> None:
     ]
     start, loaded, prefill, stats = (run.one(name) for name in ("start", "loaded", "prefill", "stats"))
     assert (start["protocol"], start["runner"]) == (1, "etcli_llama_runner")
+    assert isinstance(start["pid"], int) and start["pid"] > 0
     assert (loaded["chunks"], loaded["cache"]) == (3, "shift")
     assert loaded["huge_page_bytes"] >= 0
     tokens = [event for event in run.events if event["event"] == "token"]
     assert [event["index"] for event in tokens] == [0, 1, 2]
     times = [event["t_s"] for event in tokens]
     assert 0 < prefill["seconds"] <= times[0] < times[1] < times[2]
+    assert len(prefill["chunk_seconds"]) == 3
+    assert 0 < min(prefill["chunk_seconds"])
+    assert sum(prefill["chunk_seconds"]) <= prefill["seconds"]
     assert (stats["prompt_tokens"], stats["new_tokens"], stats["decode_steps"]) == (6, 3, 2)
     assert stats["load_s"] == loaded["load_s"] > 0
     # the rates follow from the counts and the times: prompt tokens without padding, one step fewer than tokens
