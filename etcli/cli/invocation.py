@@ -209,6 +209,16 @@ def target_option(function: Verb) -> Verb:
     return click.option("--target", metavar="TARGET", help="host, linux-aarch64 or android.")(function)
 
 
+def binary_option(function: Verb) -> Verb:
+    """`--runner-binary`."""
+    return click.option(
+        "--runner-binary",
+        metavar="PATH",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A runner of your own in place of the deployed one.",
+    )(function)
+
+
 def stale_option(function: Verb) -> Verb:
     """`--stale-ok`."""
     return click.option("--stale-ok", is_flag=True, help="Use an outdated bundle or build, with a warning.")(function)

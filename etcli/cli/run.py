@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from etcli.cli import show
-from etcli.cli.invocation import Invocation, device_options, recipe_command, stale_option, target_option
+from etcli.cli.invocation import Invocation, binary_option, device_options, recipe_command, stale_option, target_option
 from etcli.cli.values import prompt_text
 
 
@@ -20,11 +20,7 @@ from etcli.cli.values import prompt_text
 )
 @click.option("--max-new-tokens", type=click.IntRange(min=1), metavar="N", help="Upper bound of generated tokens.")
 @click.option("--no-chat", is_flag=True, help="The prompt as it is, without the model's chat template.")
-@click.option(
-    "--runner-binary",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A runner of your own for this run.",
-)
+@binary_option
 @click.option(
     "--bundle",
     type=click.Path(exists=True, file_okay=False, path_type=Path),

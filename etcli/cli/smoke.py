@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from etcli.cli import show
-from etcli.cli.invocation import Invocation, device_options, recipe_command, target_option
+from etcli.cli.invocation import Invocation, binary_option, device_options, recipe_command, target_option
 
 
 @recipe_command("smoke", short_help="All four stages, then compare the device's tokens with the eager reference.")
@@ -15,7 +15,10 @@ from etcli.cli.invocation import Invocation, device_options, recipe_command, tar
 @device_options
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a JUnit report.")
 @click.option("--require-device", is_flag=True, help="Fail (exit 4) where no physical device is connected.")
-def command(invocation: Invocation, target: str | None, junit: Path | None, require_device: bool) -> None:
+@binary_option
+def command(
+    invocation: Invocation, target: str | None, junit: Path | None, require_device: bool, runner_binary: Path | None
+) -> None:
     """Export, build, deploy and run, then compare the device's token ids with the eager reference.
 
     Stages whose output is current are skipped and said to be; the run and the comparison always happen.
@@ -23,7 +26,12 @@ def command(invocation: Invocation, target: str | None, junit: Path | None, requ
     from etcli.verbs.smoke import SmokeOptions, smoke
 
     options = SmokeOptions(
-        serial=invocation.serial, virtual=invocation.virtual, target=target, junit=junit, require_device=require_device
+        serial=invocation.serial,
+        virtual=invocation.virtual,
+        target=target,
+        junit=junit,
+        require_device=require_device,
+        runner_binary=runner_binary,
     )
     result = smoke(invocation.supported, invocation.workspace, options, invocation.console)
     show.smoked(invocation.console, result)

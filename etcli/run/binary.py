@@ -1,4 +1,4 @@
-"""A runner of the user's own, put beside the deployment for `run --runner-binary`, with the libraries that stand beside it."""
+"""A runner of the user's own, put beside the deployment for `--runner-binary`, with the libraries that stand beside it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from etcli.common.errors import EtcliError, UsageError
 from etcli.common.hashing import file_sha256
 from etcli.device.base import Device
 from etcli.device.deployed import RUNNER_BINARY, RUNNER_LIBRARIES
-from etcli.manifests.build import BuildManifest
+from etcli.manifests.build import BuildManifest, ElfFacts
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.tables.neuropilot import neuropilot
+from etcli.tables.targets import Target, known_target
 from etcli.toolchain.elf import read_elf
 from etcli.toolchain.neuropilot import find_library, find_sdk
 
@@ -24,6 +25,30 @@ class Placed:
 
     path: str
     libraries: str | None = None
+
+
+def check_binary(binary: Path, target: Target) -> ElfFacts:
+    """What `binary` is, which devices of `target` can run.
+
+    Raises:
+        UsageError: it is no ELF file (`elf.*`), or not for the target's machine (`run.binary_machine`) or loader (`run.binary_loader`).
+    """
+    elf = read_elf(binary)
+    if elf.machine != target.machine:
+        raise UsageError(
+            f"{binary} is for {elf.machine}, the device needs {target.machine} (target {target.name})",
+            code="run.binary_machine",
+            hint="Compile it with the toolchain that `etcli build` renders for this target.",
+            file=binary,
+        )
+    if elf.interpreter is not None and elf.interpreter != target.interpreter:
+        raise UsageError(
+            f"{binary} asks for the loader {elf.interpreter}; programs of target {target.name} use {target.interpreter}",
+            code="run.binary_loader",
+            hint="It was linked for another system: Android and Linux programs are not interchangeable.",
+            file=binary,
+        )
+    return elf
 
 
 def place_binary(
@@ -44,27 +69,10 @@ def place_binary(
         others: libraries of `opens` that stand elsewhere, sent where they are for the same machine and none stands beside the program.
 
     Raises:
-        UsageError: it is no ELF file, or not for the machine and loader that the build for this device has.
+        UsageError: as `check_binary`, for the target of the build for this device.
         DeployError: the device refused it.
     """
-    elf = read_elf(binary)
-    loaders = {
-        file.elf.interpreter for file in build.stage if file.elf is not None and file.elf.interpreter is not None
-    }
-    if elf.machine != build.machine:
-        raise UsageError(
-            f"{binary} is for {elf.machine}, the device needs {build.machine} (target {build.target})",
-            code="run.binary_machine",
-            hint="Compile it with the toolchain that `etcli build` renders for this target.",
-            file=binary,
-        )
-    if elf.interpreter is not None and loaders and elf.interpreter not in loaders:
-        raise UsageError(
-            f"{binary} asks for the loader {elf.interpreter}; programs of target {build.target} use {', '.join(sorted(loaders))}",
-            code="run.binary_loader",
-            hint="It was linked for another system: Android and Linux programs are not interchangeable.",
-            file=binary,
-        )
+    elf = check_binary(binary, known_target(build.target))
     path = f"{folder}/{RUNNER_BINARY}"
     _send(device, binary, path, executable=True)
     libraries = list(_libraries(binary, elf.needed, opens))

@@ -17,12 +17,13 @@ from etcli.run.stage import RunOptions, run
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """`runs` are counted after one that is not; each generates `max_new_tokens`, stop ids ignored."""
+    """`runs` are counted after one that is not; each generates `max_new_tokens`, stop ids ignored. `runner_binary` as in `RunOptions`."""
 
     runs: int = 5
     max_new_tokens: int = 32
     target: str | None = None
     bundle: Path | None = None
+    runner_binary: Path | None = None
     stale_ok: bool = False
 
 
@@ -73,6 +74,7 @@ def bench(
         max_new_tokens=options.max_new_tokens,
         target=options.target,
         bundle=options.bundle,
+        runner_binary=options.runner_binary,
         stale_ok=options.stale_ok,
         ignore_stop_ids=True,
         stream=False,

@@ -26,6 +26,7 @@ from etcli.manifests.run_record import RunRecord
 from etcli.output.console import Console
 from etcli.output.junit import Case, Suite, write_junit
 from etcli.recipe.loaded import LoadedRecipe
+from etcli.run.binary import check_binary
 from etcli.run.prompt import open_bundle_tokenizer
 from etcli.run.stage import RunOptions, run
 from etcli.tables.targets import known_target
@@ -38,13 +39,14 @@ STAGES = ("device", "export", "build", "deploy", "run", "compare")
 
 @dataclass(frozen=True)
 class SmokeOptions:
-    """How to choose the device and target, and where a JUnit report goes."""
+    """How to choose the device and target, and where a JUnit report goes. `runner_binary` as in `RunOptions`."""
 
     serial: str | None = None
     virtual: str | None = None
     target: str | None = None
     junit: Path | None = None
     require_device: bool = False
+    runner_binary: Path | None = None
 
 
 class Stage(Part):
@@ -140,12 +142,14 @@ def _smoke(
 ) -> SmokeResult:
     device = stages.run("device", lambda: choose_device(options, console))
     target = stages.run("device", lambda: _target(loaded, device, options.target))
-    # An export may take long; what the build after it lacks is known before.
+    # An export may take long; what the build and the run after it lack is known before.
     stages.run("build", lambda: _check_build(loaded, workspace, target, console), partial=True)
+    if (binary := options.runner_binary) is not None:
+        stages.run("run", lambda: check_binary(binary, known_target(target)), partial=True)
     bundle = stages.run("export", lambda: _export(loaded, workspace, console, stages))
     stages.run("build", lambda: _build(loaded, workspace, target, console, stages))
     deployed = stages.run("deploy", lambda: _deploy(loaded, workspace, device, target, console, stages))
-    record = stages.run("run", lambda: _run(loaded, workspace, device, target, console, stages))
+    record = stages.run("run", lambda: _run(loaded, workspace, device, target, options.runner_binary, console, stages))
     return stages.run("compare", lambda: _compare(loaded, workspace, bundle, deployed, record, console, stages))
 
 
@@ -195,9 +199,16 @@ def _deploy(
 
 
 def _run(
-    loaded: LoadedRecipe, workspace: Workspace, device: Device, target: str, console: Console, stages: _Stages
+    loaded: LoadedRecipe,
+    workspace: Workspace,
+    device: Device,
+    target: str,
+    binary: Path | None,
+    console: Console,
+    stages: _Stages,
 ) -> RunRecord:
-    record = stages.record = run(loaded, workspace, device, RunOptions(target=target), console)
+    options = RunOptions(target=target, runner_binary=binary)
+    record = stages.record = run(loaded, workspace, device, options, console)
     if record.stop_reason == "timeout":
         raise RunError(
             f"the run was ended by run.timeout_s after {len(record.tokens)} tokens; there is nothing to compare",

@@ -26,6 +26,7 @@ from etcli.recipe.schema import Recipe
 from etcli.run.binary import place_binary, vendor_libraries
 from etcli.run.runners.mtk_runner import MtkRunner
 from etcli.run.stage import RunOptions, run
+from etcli.verbs.bench import BenchOptions, bench
 
 COMPILER = shutil.which("cc") or "cc"
 
@@ -157,6 +158,17 @@ def test_exit_statuses_are_explained(
     assert problem.code == code
     assert words in (problem.hint or "")
     assert problem.exit_code == 9
+
+
+def test_a_benchmark_measures_the_same_program(scene: Scene, compiled: Callable[[str], Path]) -> None:
+    with pytest.raises(RunError, match="exit status 44"):
+        bench(
+            scene.loaded,
+            scene.workspace,
+            scene.device,
+            BenchOptions(runs=1, runner_binary=compiled("return ids();")),
+            scene.console,
+        )
 
 
 def test_remarks_are_made_once_however_often_it_runs(scene: Scene, compiled: Callable[[str], Path]) -> None:

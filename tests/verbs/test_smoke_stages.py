@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from types import SimpleNamespace
@@ -111,6 +112,27 @@ def test_what_the_build_lacks_is_said_before_the_long_export(scene: Scene, tmp_p
     assert scene.calls == []
     told = outcomes(tmp_path / "out.xml")
     assert told == {**dict.fromkeys(STAGES, "skipped"), "device": "passed", "build": "failure"}
+
+
+def test_a_runner_of_the_users_own_is_run_and_compared(scene: Scene, tmp_path: Path) -> None:
+    """It is a program that ends at once: the stages before it are done, and it is what the run stage names."""
+    binary = Path(shutil.which("true") or "/bin/true")
+    with pytest.raises(RunError, match="without a result"):
+        scene.smoke(runner_binary=binary, junit=tmp_path / "out.xml")
+    assert scene.calls == ["export", "build host"]
+    assert outcomes(tmp_path / "out.xml")["run"] == "failure"
+    assert any(remote.endswith("/.etcli-runner") for remote in scene.device.pushed)
+
+
+def test_a_runner_of_another_machine_is_refused_before_the_long_export(scene: Scene, tmp_path: Path) -> None:
+    content = bytearray(Path(shutil.which("true") or "/bin/true").read_bytes())
+    content[18:20] = (183).to_bytes(2, "little")  # e_machine: EM_AARCH64
+    (tmp_path / "runner").write_bytes(content)
+    with pytest.raises(UsageError, match="is for EM_AARCH64") as caught:
+        scene.smoke(runner_binary=tmp_path / "runner", junit=tmp_path / "out.xml")
+    assert caught.value.problems[0].code == "run.binary_machine"
+    assert scene.calls == []
+    assert outcomes(tmp_path / "out.xml") == {**dict.fromkeys(STAGES, "skipped"), "device": "passed", "run": "failure"}
 
 
 def test_a_report_that_cannot_be_written_is_refused_before_the_work(scene: Scene, tmp_path: Path) -> None:
