@@ -203,7 +203,7 @@ class AdaptedCheckpoint:
         self.adapter = folder
         self.path, self.format, self.config = base.path, base.format, base.config
         self.tensors: Mapping[str, TensorInfo] = base.tensors
-        self.unused = base.unused
+        self.unused, self.quality = base.unused, base.quality
         self.remarks = (*base.remarks, f"the LoRA adapter {folder.name} changes {counted(len(changes), 'tensor')}")
         self._hashes = TensorHashes(folder / WEIGHTS)
 

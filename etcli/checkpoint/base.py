@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from etcli.manifests.model import ModelConfig
+from etcli.manifests.quantised import Quality
 
 if TYPE_CHECKING:
     import torch
@@ -53,6 +54,11 @@ class Checkpoint(Protocol):
     def remarks(self) -> tuple[str, ...]:
         """What was assumed or left aside without being wrong: a sentence each, for `validate`, `inspect` and `export` to show."""
         return ()
+
+    @property
+    def quality(self) -> Quality | None:
+        """What the weights are good for, where it is less than usual; see `quality_remarks`."""
+        return None
 
     def read(self, name: str) -> torch.Tensor:
         """One tensor in float32, contiguous, from the memory map.

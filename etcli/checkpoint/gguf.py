@@ -33,6 +33,7 @@ from etcli.checkpoint.stored import unmapped
 from etcli.common.errors import CheckpointError, Problem, Problems
 from etcli.common.gguf_file import MAGIC, GgufHeader, GgufTensor
 from etcli.manifests.model import ModelConfig
+from etcli.manifests.quantised import Quality
 from etcli.output.units import counted
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class GgufCheckpoint:
     """An opened GGUF file, or the parts of one; implements `checkpoint.base.Checkpoint`."""
 
     format = NAME
+    quality: Quality | None = None
 
     def __init__(
         self,

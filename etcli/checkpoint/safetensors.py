@@ -11,7 +11,7 @@ from etcli.checkpoint.hf_files import PYTORCH, SAFETENSORS, stored_tensors
 from etcli.checkpoint.safetensors_header import read_safetensors_header
 from etcli.checkpoint.weights import Weights, WeightsCheckpoint, examine_weights
 from etcli.common.errors import Problem, Problems
-from etcli.manifests.quantised import DEMONSTRATION, QuantisedRecord
+from etcli.manifests.quantised import QuantisedRecord
 
 NAME = "safetensors"
 
@@ -32,8 +32,6 @@ def examine(path: Path) -> tuple[WeightsCheckpoint | None, list[Problem]]:
         remarks.append(
             f"{path.name} holds its weights twice; those of {CONFIG} are read, consolidated.* are left aside"
         )
-    if (path / QuantisedRecord.FILE).is_file():
-        remarks.append(DEMONSTRATION)
     if stored is None:
         if PYTORCH.present(path):
             hint = f"Or remove the safetensors files, to have {pickled} read."
@@ -42,6 +40,11 @@ def examine(path: Path) -> tuple[WeightsCheckpoint | None, list[Problem]]:
             ]
         read_config(path, problems)
         return None, problems.found
-    return examine_weights(
-        Weights(path, NAME, [stored], remarks), lambda _tensors, found, _remarks: read_config(path, found), problems
+    weights = Weights(
+        path,
+        NAME,
+        [stored],
+        remarks,
+        quality="demonstration" if (path / QuantisedRecord.FILE).is_file() else None,
     )
+    return examine_weights(weights, lambda _tensors, found, _remarks: read_config(path, found), problems)

@@ -25,6 +25,7 @@ from etcli.checkpoint.stored import READABLE, StoredTensor, read_stored
 from etcli.common.errors import CheckpointError, Problem, Problems
 from etcli.common.hashing import value_sha256
 from etcli.manifests.model import ModelConfig
+from etcli.manifests.quantised import Quality
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +41,7 @@ class Weights:
     parts: Sequence[Mapping[str, StoredTensor]]
     remarks: list[str] = field(default_factory=list)
     words: Mapping[str, str] = field(default_factory=dict)
+    quality: Quality | None = None
 
 
 ReadConfig = Callable[[Mapping[str, TensorInfo], Problems, list[str]], "ModelConfig | None"]
@@ -128,6 +130,7 @@ class WeightsCheckpoint:
 
     def __init__(self, weights: Weights, config: ModelConfig, dialect: Dialect, pieces: Mapping[str, Piece]) -> None:
         self.path, self.format, self.config = weights.path, weights.format, config
+        self.quality = weights.quality
         self._pieces = {name: pieces[name] for name in expected_shapes(config)}
         self.tensors: Mapping[str, TensorInfo] = {name: piece.info for name, piece in self._pieces.items()}
         taken = {part.name for piece in self._pieces.values() for part in piece.parts}

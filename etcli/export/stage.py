@@ -58,7 +58,7 @@ from etcli.export.templates.cache import TemplateCache
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.export_report import ChunkReport, ExportReport, LoweringReport
 from etcli.manifests.model import ModelConfig
-from etcli.manifests.quantised import DEMONSTRATION
+from etcli.manifests.quantised import Quality, quality_remarks
 from etcli.output.console import Console
 from etcli.output.units import counted
 from etcli.recipe.fit import long_cache_warning, padded_vocabulary_remark, vocabulary_warning
@@ -216,8 +216,7 @@ class _Export:
             found = current_bundle(self.loaded, self.source, self.workspace.bundle, verified=self.options.verify)
             if found is not None:
                 write_resolved(self.loaded, self.workspace.home / "bundle.recipe.yaml")
-                if found[0].quality is not None:
-                    self._demonstration()
+                self._quality(found[0].quality)
                 return self._result(found[0], found[1].chunks, None, current=True)
         path = self._checkpoint()
         checkpoint, tokenizer, model, plan = _planned(self.loaded, path)
@@ -276,10 +275,8 @@ class _Export:
         if runner is not None:
             self.console.warn(runner, code="mtk.rope_scaling")
         for remark in checkpoint.remarks:
-            if remark == DEMONSTRATION:
-                self._demonstration()
-            else:
-                self.console.warn(remark, code="checkpoint.remark")
+            self.console.warn(remark, code="checkpoint.remark")
+        self._quality(checkpoint.quality)
         for remark in tokenizer.remarks:
             self.console.warn(remark, code="tokenizer.remark")
         doubt = vocabulary_warning(model, tokenizer.vocab_size)
@@ -291,9 +288,10 @@ class _Export:
         for stop, sources in stop_sources(model, tokenizer).items():
             self.console.detail(f"    stop id {stop}: {', '.join(sources)}")
 
-    def _demonstration(self) -> None:
+    def _quality(self, quality: Quality | None) -> None:
         if self.loaded.recipe.model.quantize is None:  # else it has been said
-            self.console.warn(DEMONSTRATION, code="checkpoint.remark")
+            for remark in quality_remarks(quality):
+                self.console.warn(remark, code="checkpoint.remark")
 
     @contextlib.contextmanager
     def _stage(self, name: str) -> Iterator[None]:
@@ -335,7 +333,7 @@ class _Export:
                 (embedding, rope),
                 tuple(reference),
                 inputs_sha256(recipe_inputs_sha256(self.loaded), tensors_sha256),
-                "demonstration" if DEMONSTRATION in checkpoint.remarks else None,
+                checkpoint.quality,
             )
             ExportReport(
                 etcli=etcli.__version__,

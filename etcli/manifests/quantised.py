@@ -17,6 +17,11 @@ Quality = Literal["demonstration"]
 """What weights are good for, where it is less than usual."""
 
 
+def quality_remarks(quality: Quality | None) -> tuple[str, ...]:
+    """What is to be said of weights of `quality`: nothing of usual ones."""
+    return () if quality is None else (DEMONSTRATION,)
+
+
 class QuantisedRecord(Manifest):
     """How the folder came to be: `key` is over all that decides its bytes, `files` are the sizes in bytes of the others in it, by name."""
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from etcli.common.assets import asset_dir
 from etcli.common.errors import ToolError
-from etcli.common.process import describe_exit, run
 from etcli.common.templating import render
 from etcli.ops.building import LibraryBuild, built, find_tools
+from etcli.ops.trial import tried_apart
 from etcli.output.console import Console
 from etcli.tables.operators import AQLM, ATTENTION, OperatorLibrary, read_operators
 from etcli.toolchain import cmake, executorch
@@ -20,14 +18,12 @@ _NO_VERIFY = "do not run what is exported (--no-verify)."
 _WITHOUT = f"Or do without it: {_NO_VERIFY}"
 _WITHOUT_ATTENTION = f"Or do without it: export with export.cache: shift, or {_NO_VERIFY}"
 
-# Run in a process of its own: what a library does while it is loaded can end the process.
-_PROBE = """\
+_TRIAL = """\
 import sys
 from pathlib import Path
 from etcli.ops.loading import load_into_executorch
 load_into_executorch(Path(sys.argv[1]))
 """
-_PROBE_SECONDS = 120.0
 
 
 def attention_library(console: Console | None = None) -> Path:
@@ -79,13 +75,7 @@ def built_library(library: OperatorLibrary, console: Console | None = None, *, w
             )
 
     def prove(path: Path) -> None:
-        try:
-            done = run([sys.executable, "-c", _PROBE, str(path)], cwd=path.parent, timeout=_PROBE_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise _wrong(library, f"loading it takes more than {_PROBE_SECONDS:.0f} seconds") from None
-        if not done.ok:
-            said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-            raise _wrong(library, ": ".join(("the process that loads it ends", describe_exit(done.code), *said[-1:])))
+        tried_apart(_TRIAL, str(path), path.parent, lambda why: _wrong(library, why))
 
     build = LibraryBuild(
         name=library.name,

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 from etcli.common.errors import BuildError, ToolError
-from etcli.common.process import describe_exit, run
 from etcli.common.templating import render
 from etcli.ops.building import LibraryBuild, built, find_tools
 from etcli.ops.schemas import functional_schema
+from etcli.ops.trial import tried_apart
 from etcli.output.console import Console
 from etcli.tables.op_yaml import DESCRIPTION
 from etcli.tables.operators import OperatorLibrary
@@ -22,8 +20,8 @@ from etcli.toolchain.registrations import read_registrations
 
 _WITHOUT = "Or do without it: PyTorch then needs kernels for these operators from elsewhere."
 
-# Run in a process of its own: a library that cannot be loaded, or that registers what PyTorch does not take, ends the process.
-_PROBE = """\
+# A library that cannot be loaded, or that registers what PyTorch does not take, ends the process.
+_TRIAL = """\
 import json
 import sys
 import torch
@@ -34,7 +32,6 @@ for schema in schemas:
 torch.ops.load_library(path)
 print(*(name for name in names if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")))
 """
-_PROBE_SECONDS = 120.0
 
 
 def torch_operators(library: OperatorLibrary) -> tuple[str, ...]:
@@ -91,17 +88,7 @@ def torch_library(library: OperatorLibrary, console: Console | None = None, *, w
     def prove(path: Path) -> None:
         schemas = dict.fromkeys(form for schema in library.schemas for form in (functional_schema(schema), schema))
         given = json.dumps([str(path), library.namespace, list(schemas), torch_operators(library)])
-        argv = [sys.executable, "-c", _PROBE, given]
-        try:
-            done = run(argv, cwd=path.parent, timeout=_PROBE_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise _wrong(library, f"loading it takes more than {_PROBE_SECONDS:.0f} seconds") from None
-        if not done.ok:
-            said = (done.stderr.strip() or describe_exit(done.code)).splitlines()
-            # What a C++ exception says is followed by its stack, a Python one ends with it.
-            words = next((line for line in said if "what():" in line), said[-1])
-            raise _wrong(library, f"PyTorch cannot load it: {words.strip()}")
-        if missing := done.stdout.split():
+        if missing := tried_apart(_TRIAL, given, path.parent, lambda why: _wrong(library, why)).split():
             raise _wrong(library, f"it has no CPU kernel for {', '.join(missing)}")
 
     build = LibraryBuild(

@@ -16,7 +16,7 @@ from etcli.checkpoint.checks import header_problems
 from etcli.checkpoint.hub_errors import missing_package, package_is_missing
 from etcli.checkpoint.source import peek
 from etcli.common.errors import DeployError, EtcliError, ToolError
-from etcli.common.needs import Need, missing_need, needed, tried
+from etcli.common.needs import Need, missing_need, needed, problems_of, tried
 from etcli.common.workspace import cache_dir, offline
 from etcli.device.base import Device
 from etcli.device.platform import npu_libraries, platform_difference
@@ -56,7 +56,7 @@ class Diagnosis:
         Raises:
             EtcliError: at least one need is missing.
         """
-        problems = [need.problem for need in self.missing if need.problem is not None]
+        problems = problems_of(self.missing)
         if problems:
             raise EtcliError.many(problems)
 
@@ -139,7 +139,7 @@ def _executorch(target: Target) -> tuple[str, str] | Need:
                     code="executorch.offline",
                     hint="Unset ETCLI_OFFLINE for one build.",
                 )
-                return Need(name, why, "missing", problem.message, str(folder), problem.hint, problem)
+                return needed(name, why, problem, str(folder))
             return Need(name, why, "fetched later", release, "", "etcli build fetches the wheel with pip (18 MB).")
     package = executorch.find(target)
     return package.version, str(package.root)
@@ -182,7 +182,7 @@ def _python() -> Need:
         code="python.version",
         hint="Use Python 3.10 to 3.13; 3.11 is the tested one.",
     )
-    return Need("python", "runs etcli", "missing", version, sys.executable, problem.hint, problem)
+    return needed("python", "runs etcli", problem, sys.executable)
 
 
 def _packages() -> Iterable[Need]:
@@ -198,7 +198,7 @@ def _packages() -> Iterable[Need]:
                 code=f"{name}.missing",
                 hint=f"Install it: {sys.executable} -m pip install {name}",
             )
-            yield Need(name, why, "missing", problem.message, "", problem.hint, problem)
+            yield needed(name, why, problem)
 
 
 def _recipe(loaded: LoadedRecipe) -> Need:
@@ -216,13 +216,12 @@ def _checkpoint(loaded: LoadedRecipe) -> Need:
     except EtcliError as error:
         return missing_need(name, why, error)
     if path is None and source.startswith("hf:") and package_is_missing():
-        problem = missing_package(source)
-        return Need(name, why, "missing", problem.message, "", problem.hint, problem)
+        return needed(name, why, missing_package(source))
     if path is None:
         return Need(name, why, "fetched later", source, "", "etcli export fetches it.")
     problems = header_problems(path, adapter_path(loaded))
     if problems:
-        return Need(name, why, "missing", problems[0].message, str(path), problems[0].hint, problems[0])
+        return needed(name, why, problems[0], str(path))
     if loaded.recipe.model.quantize is not None:
         quantised = f"{source}, which export quantises ({loaded.recipe.model.quantize}, demonstration quality)"
         return Need(name, why, "ok", quantised, str(path))

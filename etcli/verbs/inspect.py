@@ -18,6 +18,7 @@ from etcli.common.errors import EtcliError, UsageError
 from etcli.manifests.build import BuildManifest, ElfFacts
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.model import ModelConfig
+from etcli.manifests.quantised import quality_remarks
 from etcli.pte.facts import ProgramFacts
 from etcli.pte.read import read_program
 from etcli.recipe.outdated import MANIFEST
@@ -175,7 +176,7 @@ def _checkpoint(path: Path) -> Inspection:
         stored_bytes=sum(info.nbytes for info in checkpoint.tensors.values()),
         dtypes=dtypes,
         unused=checkpoint.unused,
-        remarks=checkpoint.remarks,
+        remarks=(*checkpoint.remarks, *quality_remarks(checkpoint.quality)),
         aqlm=_aqlm(checkpoint, plain),
     )
     return Inspection(path, "checkpoint", checkpoint=facts)

@@ -12,6 +12,7 @@ from etcli.common.errors import EtcliError, Problems
 from etcli.export.assembly import stop_sources, united_config
 from etcli.export.source import warn_of_quality
 from etcli.manifests.model import ModelConfig
+from etcli.manifests.quantised import quality_remarks
 from etcli.output.console import Console
 from etcli.output.units import counted
 from etcli.recipe.custom_ops import own_operator_problems
@@ -88,7 +89,7 @@ def validate(loaded: LoadedRecipe, console: Console) -> Validated:
         if not found:
             checkpoint = open_checkpoint(path, adapter)
             model, kind = checkpoint.config, checkpoint.format
-            for remark in checkpoint.remarks:
+            for remark in (*checkpoint.remarks, *quality_remarks(checkpoint.quality)):
                 console.warn(remark, code="checkpoint.remark")
             problems.found.extend([*quantising_problems(loaded, model), *fit_problems(loaded, model)])
             long = long_cache_warning(loaded, model)

@@ -24,7 +24,7 @@ from etcli.export.aqlm import making
 from etcli.export.aqlm.calibration import calibration_ids
 from etcli.export.aqlm.settings import quantised_config
 from etcli.export.source import checkpoint_source, peek_checkpoint, remaining_adapter
-from etcli.manifests.quantised import DEMONSTRATION, QuantisedRecord
+from etcli.manifests.quantised import QuantisedRecord
 from etcli.output.console import Console
 from etcli.tokenizer.chat import encode_prompt
 from etcli.tokenizer.opening import open_tokenizer
@@ -98,7 +98,7 @@ def test_the_matrices_are_those_that_the_quantiser_measured(source: Path, folder
 
 
 def test_it_is_marked_everywhere(folder: Path) -> None:
-    assert DEMONSTRATION in open_checkpoint(folder).remarks
+    assert open_checkpoint(folder).quality == "demonstration"
     assert "demonstration quality" in (folder / "README.md").read_text()
     assert "demonstration quality" in json.loads((folder / "config.json").read_text())["etcli_quality"]
     assert QuantisedRecord.read(folder / QuantisedRecord.FILE).quality == "demonstration"
