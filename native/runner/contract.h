@@ -49,6 +49,9 @@ struct Contract {
   // Fills the hidden row of a padding token, `width` numbers, given the pad token's embedding.
   virtual void fill_padding(float* row, const float* pad_row, int64_t width) const = 0;
 
+  // Whether a call with padding may follow tokens: where it would leave a gap between them, it may only be the first of all.
+  virtual bool pads_behind_tokens() const = 0;
+
   // Fills input 1, which tells the attention who sees whom.
   virtual void fill_guide(void* guide, const CallRows& call, int64_t cache_length) const = 0;
 

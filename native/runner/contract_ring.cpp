@@ -28,6 +28,8 @@ struct RingContract : Contract {
   // Nobody reads these rows; zeros keep them finite whatever the pad token's embedding is.
   void fill_padding(float* row, const float*, int64_t width) const override { std::fill(row, row + width, 0.0f); }
 
+  bool pads_behind_tokens() const override { return true; }
+
   void fill_guide(void* guide, const CallRows& call, int64_t) const override {
     int64_t* pos = static_cast<int64_t*>(guide);
     pos[0] = call.seen;

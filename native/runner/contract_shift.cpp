@@ -27,6 +27,8 @@ struct ShiftContract : Contract {
 
   void fill_padding(float* row, const float* pad_row, int64_t width) const override { std::copy(pad_row, pad_row + width, row); }
 
+  bool pads_behind_tokens() const override { return false; }
+
   void fill_guide(void* guide, const CallRows& call, int64_t cache_length) const override {
     fill_mask(static_cast<float*>(guide), call.rows, cache_length, call.seen, call.first_row);
   }

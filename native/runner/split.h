@@ -18,6 +18,7 @@ constexpr int64_t call_rows = 5;
 // The calls that take `length` >= 1 tokens: the least rows + call_rows * calls, then the fewest calls, then larger shapes. By rising
 // size, and only the first is padded, as the cache contract wants.
 // `shapes` holds at least one size, each at least 1, in falling order.
-std::vector<Call> split_prompt(int64_t length, const std::vector<int64_t>& shapes);
+// Without `may_pad`, `shapes` holds 1 and no call is padded.
+std::vector<Call> split_prompt(int64_t length, const std::vector<int64_t>& shapes, bool may_pad = true);
 
 }  // namespace etcli
