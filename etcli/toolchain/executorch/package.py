@@ -74,7 +74,7 @@ class ExecutorchPackage:
             raise broken_wheel(self.root, self.release, str(error)) from None
         if match is None or match[1].encode() + b"\0" not in library:
             raise broken_wheel(self.root, self.release, "its schema and its runtime disagree about the program format")
-        return match[1]
+        return str(match[1])
 
     def _static_identifier(self) -> str:
         library = self.libraries / "libexecutorch_core.a"

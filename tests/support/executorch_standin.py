@@ -1,0 +1,265 @@
+"""A stand-in for an installation of ExecuTorch's own CMake project: the in-tree target names, static libraries, a small real registry.
+
+The headers are the installed wheel's, those that the project installs; what they declare of the registries, of logging and of the platform
+layer is implemented here, in small. Nothing in it loads a program: it shows how parts are found, linked, kept whole and audited.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from etcli.toolchain import cmake, ninja
+from etcli.toolchain.executorch import host_package
+
+AARCH64 = (
+    "-DCMAKE_SYSTEM_NAME=Linux",
+    "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
+    "-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++",
+)
+"""CMake's arguments for a stand-in of target linux-aarch64."""
+
+HEADERS = ("runtime", "extension/kernel_util", "extension/tensor", "extension/data_loader")
+"""Folders under `include/executorch` whose headers the project installs; `extension/memory_allocator` is not among them."""
+
+PRIM_OPERATORS = ("aten::sym_size.int", "executorch_prim::add.Scalar")
+CPU_OPERATORS = ("aten::add.out", "aten::mul.out")
+QUANTIZED_OPERATORS = ("quantized_decomposed::add.out",)
+
+_CORE = r"""
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+#include <executorch/runtime/backend/interface.h>
+#include <executorch/runtime/kernel/operator_registry.h>
+#include <executorch/runtime/platform/abort.h>
+#include <executorch/runtime/platform/log.h>
+#include <executorch/runtime/platform/runtime.h>
+
+namespace executorch {
+namespace runtime {
+extern const char program_identifier[] = "@IDENTIFIER@";
+namespace internal {
+et_timestamp_t get_log_timestamp() { return 0; }
+void vlogf(LogLevel, et_timestamp_t, const char* file, const char*, size_t line, const char* format, va_list list) {
+  std::fprintf(stderr, "%s:%zu: ", file, line);
+  std::vfprintf(stderr, format, list);
+  std::fputc('\n', stderr);
+}
+}  // namespace internal
+void runtime_init() {}
+void runtime_abort() { std::abort(); }
+
+static std::vector<Kernel>& kernels() {
+  static std::vector<Kernel> all;
+  return all;
+}
+Span<const Kernel> get_registered_kernels() { return {kernels().data(), kernels().size()}; }
+Error register_kernels(const Span<const Kernel> added) {
+  for (const Kernel& kernel : added) {
+    for (const Kernel& known : kernels()) {
+      if (std::strcmp(known.name_, kernel.name_) == 0) {
+        std::fprintf(stderr, "Re-registering %s\n", kernel.name_);
+        std::abort();
+      }
+    }
+    kernels().push_back(kernel);
+  }
+  return Error::Ok;
+}
+
+static std::vector<Backend>& backends() {
+  static std::vector<Backend> all;
+  return all;
+}
+Error register_backend(const Backend& backend) {
+  backends().push_back(backend);
+  return Error::Ok;
+}
+size_t get_num_registered_backends() { return backends().size(); }
+Result<const char*> get_backend_name(size_t index) { return backends().at(index).name; }
+BackendInterface* get_backend_class(const char* name) {
+  for (const Backend& known : backends()) {
+    if (std::strcmp(known.name, name) == 0) return known.backend;
+  }
+  return nullptr;
+}
+}  // namespace runtime
+}  // namespace executorch
+"""
+_KERNELS = r"""
+#include <executorch/runtime/kernel/operator_registry.h>
+using namespace executorch::runtime;
+int @NEEDS@();
+static void run(KernelRuntimeContext&, Span<EValue*>) { @NEEDS@(); }
+static const Kernel table[] = {@KERNELS@};
+[[maybe_unused]] static const Error registered = register_kernels({table, sizeof table / sizeof *table});
+"""
+_BACKEND = r"""
+#include <executorch/runtime/backend/interface.h>
+using namespace executorch::runtime;
+int pthreadpool_create();
+namespace {
+struct Delegate final : BackendInterface {
+  bool is_available() const override { return pthreadpool_create() == 0; }
+  Result<DelegateHandle*> init(BackendInitContext&, FreeableBuffer*, ArrayRef<CompileSpec>) const override { return Error::NotSupported; }
+  Error execute(BackendExecutionContext&, DelegateHandle*, Span<EValue*>) const override { return Error::NotSupported; }
+};
+Delegate delegate;
+Backend backend{"XnnpackBackend", &delegate};
+[[maybe_unused]] const Error registered = register_backend(backend);
+}  // namespace
+"""
+_THREADPOOL = r"""
+#include <cstdint>
+#include <executorch/runtime/core/function_ref.h>
+int pthreadpool_create();
+int cpuinfo_initialize();
+namespace executorch {
+namespace extension {
+bool parallel_for(const int64_t begin, const int64_t end, const int64_t, runtime::FunctionRef<void(int64_t, int64_t)> body) {
+  body(begin, end);
+  return true;
+}
+int64_t get_thread_count() { return 1 + pthreadpool_create() + cpuinfo_initialize(); }
+int64_t get_thread_num() { return 0; }
+void set_thread_num(int64_t) {}
+}  // namespace extension
+}  // namespace executorch
+"""
+
+# name: (what it is made of, what it is linked with, whether it registers something when a program starts)
+_LIBRARIES: dict[str, tuple[str, tuple[str, ...], bool]] = {
+    "executorch_core": ("core", (), False),
+    "executorch": ("prim", ("executorch_core",), True),
+    "extension_data_loader": ("function:data_loader", ("executorch_core",), False),
+    "extension_tensor": ("function:tensor", ("executorch_core",), False),
+    "pthreadpool": ("function:pthreadpool_create", (), False),
+    "cpuinfo": ("function:cpuinfo_initialize", (), False),
+    "extension_threadpool": ("threadpool", ("executorch_core", "cpuinfo", "pthreadpool"), False),
+    "optimized_kernels": ("function:optimized", ("executorch_core", "extension_threadpool"), False),
+    "optimized_native_cpu_ops_lib": ("cpu", ("optimized_kernels", "executorch_core"), True),
+    "quantized_kernels": ("function:quantized", ("executorch_core",), False),
+    "quantized_ops_lib": ("quantized", ("quantized_kernels", "executorch_core"), True),
+    "xnnpack_backend": ("backend", ("pthreadpool", "extension_threadpool", "executorch_core"), True),
+}
+
+_CONFIG = """\
+# Stand-in: only what a consumer of the real file sees.
+include("${CMAKE_CURRENT_LIST_DIR}/ExecuTorchTargets.cmake")
+set(EXECUTORCH_FOUND ON)
+set(executorch_FOUND TRUE)
+"""
+
+
+def standin_prefix(
+    folder: Path,
+    *,
+    arguments: Sequence[str] = (),
+    release: str | None = None,
+    identifier: str = "ET12",
+    without: Collection[str] = (),
+    build_type: str = "Release",
+    logging: bool = True,
+    exported_keep_whole: bool = True,
+) -> Path:
+    """Build the stand-in in `folder` and install it into `folder/prefix`, which is returned.
+
+    Args:
+        arguments: what CMake needs to build for another target, as `AARCH64`.
+        release: what its `version.h` says; by default the installed wheel's.
+        identifier: of the programs that it claims to read.
+        without: in-tree targets that are left out, as an option of the project leaves them out.
+        exported_keep_whole: whether targets carry the raw --whole-archive options that the real ones do.
+    """
+    source = folder / "executorch"
+    source.mkdir(parents=True)
+    made = [name for name in _LIBRARIES if name not in without]
+    for name in made:
+        (source / f"{name}.cpp").write_text(_source(_LIBRARIES[name][0], identifier))
+    (source / "executorch-config.cmake").write_text(_CONFIG)
+    prefix = folder / "prefix"
+    _write_headers(prefix / "include", release or host_package().release)
+    (source / "CMakeLists.txt").write_text(_project(made, prefix, logging=logging, keep=exported_keep_whole))
+    tree = folder / "tree"
+    program = cmake.find()
+    configure = [program, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja.find()}", "-S", source, "-B", tree]
+    for argv in (
+        [*configure, f"-DCMAKE_BUILD_TYPE={build_type}", f"-DCMAKE_INSTALL_PREFIX={prefix}", *arguments],
+        [program, "--build", tree, "--target", "install", "--parallel", "2"],
+    ):
+        done = subprocess.run(argv, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return prefix
+
+
+def _source(kind: str, identifier: str) -> str:
+    what, _, name = kind.partition(":")
+    if what == "function":
+        return f"int {name}();\nint {name}() {{ return 0; }}\n"
+    if what == "core":
+        return _CORE.replace("@IDENTIFIER@", identifier)
+    if what in ("backend", "threadpool"):
+        return _BACKEND if what == "backend" else _THREADPOOL
+    operators = {"prim": PRIM_OPERATORS, "cpu": CPU_OPERATORS, "quantized": QUANTIZED_OPERATORS}[what]
+    needs = {"prim": "prim", "cpu": "optimized", "quantized": "quantized"}[what]
+    table = ", ".join(f'Kernel("{name}", run)' for name in operators)
+    own = "int prim() { return 0; }\n" if what == "prim" else ""
+    return _KERNELS.replace("@NEEDS@", needs).replace("@KERNELS@", table) + own
+
+
+def _project(made: Sequence[str], prefix: Path, *, logging: bool, keep: bool) -> str:
+    lines = [
+        "cmake_minimum_required(VERSION 3.24)",
+        "project(executorch LANGUAGES CXX)",
+        "set(CMAKE_CXX_STANDARD 17)",
+        "set(CMAKE_POSITION_INDEPENDENT_CODE ON)",
+    ]
+    for name in made:
+        _, links, registers = _LIBRARIES[name]
+        lines += [
+            f"add_library({name} STATIC {name}.cpp)",
+            f'target_include_directories({name} PUBLIC "$<BUILD_INTERFACE:{prefix}/include>" '
+            f'"$<BUILD_INTERFACE:{prefix}/include/executorch/runtime/core/portable_type/c10>" '
+            "$<INSTALL_INTERFACE:include> $<INSTALL_INTERFACE:include/executorch/runtime/core/portable_type/c10>)",
+            f"target_compile_definitions({name} PUBLIC C10_USING_CUSTOM_GENERATED_MACROS{'' if logging else ' ET_LOG_ENABLED=0'})",
+            *(f"target_link_libraries({name} {_visibility(name)} {link})" for link in links if link in made),
+        ]
+        if registers and keep:
+            flags = f"LINKER:--whole-archive $<TARGET_FILE:{name}> LINKER:--no-whole-archive"
+            lines.append(f'target_link_options({name} INTERFACE "SHELL:{flags}")')
+        if name == "executorch_core":
+            lines.append("if(ANDROID)\n  target_link_libraries(executorch_core PUBLIC log)\nendif()")
+        if name == "extension_threadpool":
+            lines.append(f"target_compile_definitions({name} PUBLIC ET_USE_THREADPOOL)")
+        lines.append(f"install(TARGETS {name} EXPORT ExecuTorchTargets DESTINATION lib)")
+    return "\n".join(
+        [
+            *lines,
+            "install(EXPORT ExecuTorchTargets FILE ExecuTorchTargets.cmake DESTINATION lib/cmake/ExecuTorch)",
+            "install(FILES executorch-config.cmake DESTINATION lib/cmake/ExecuTorch)",
+            "",
+        ]
+    )
+
+
+def _visibility(name: str) -> str:
+    """As in the real project: the libraries of operators and of primitive ones hide what they are linked with."""
+    return "PRIVATE" if name in ("executorch", "optimized_native_cpu_ops_lib", "quantized_ops_lib") else "PUBLIC"
+
+
+def _write_headers(folder: Path, release: str) -> None:
+    wheel = host_package().root / "include" / "executorch"
+    for name in HEADERS:
+        shutil.copytree(wheel / name, folder / "executorch" / name, dirs_exist_ok=True)
+    version = "".join(
+        f"#define ET_VERSION_{word} {number}\n"
+        for word, number in zip(("MAJOR", "MINOR", "PATCH"), release.split("."), strict=True)
+    )
+    (folder / "executorch" / "runtime" / "core" / "version.h").write_text(
+        f'#pragma once\n{version}#define ET_VERSION "{release}"\n'
+    )
