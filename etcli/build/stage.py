@@ -229,7 +229,8 @@ def _build(
         fresh = Path(text) / STAGE
         tree.install(fresh)
         archives = {library.name: tree.archive(library.name) for library in inputs.libraries}
-        opened = tuple(library.name for library in inputs.simulated.libraries) if inputs.simulated is not None else ()
+        simulated = inputs.simulated.libraries if inputs.simulated is not None else ()
+        opened = {library.name: "simulated NPU, opened while a program runs" for library in simulated}
         seen = audit(
             fresh, inputs.target, tuple(inputs.sources.programs), inputs.parts, inputs.libraries, archives, opened
         )

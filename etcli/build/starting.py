@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from etcli.build.operator_audit import registered_by
+from etcli.build.audit.operators import registered_by
 from etcli.common.errors import BuildError, Problem
 from etcli.common.process import describe_exit, run
 from etcli.tables.operators import OperatorLibrary

@@ -8,7 +8,11 @@ from etcli.manifests.base import FileEntry, Manifest, Part, RecipeName
 
 
 class ElfFacts(Part):
-    """What the audit read from one ELF file. `load_alignment` is the smallest PT_LOAD alignment in bytes."""
+    """What the audit read from one ELF file. `load_alignment` is the smallest PT_LOAD alignment in bytes.
+
+    `kind` is ET_DYN for libraries and position-independent programs. `android_api` and `ndk` are what the NDK's linker notes in each file:
+    the API level that it was built for, and its own release, as `r26d`.
+    """
 
     machine: str
     interpreter: str | None
@@ -16,6 +20,10 @@ class ElfFacts(Part):
     needed: tuple[str, ...]
     run_path: str | None
     load_alignment: int
+    kind: str = "ET_DYN"
+    text_relocations: bool = False
+    android_api: int | None = None
+    ndk: str | None = None
 
 
 class StagedFile(FileEntry):

@@ -92,6 +92,9 @@ class Target(Row):
     link_flags: tuple[str, ...] = pydantic.Field(strict=False)
     openmp: Mapping[Literal["gcc", "clang"], OpenMP]
     runtime_libraries: tuple[str, ...] = pydantic.Field(strict=False)
+    later_system_libraries: Mapping[str, int] = pydantic.Field(
+        default={}, description="by the API level that brought each"
+    )
     system_libraries: tuple[str, ...] = pydantic.Field(strict=False)
     min_load_alignment: int = pydantic.Field(gt=0)
     api_level: int | None = pydantic.Field(description="Android API level built for by default")
@@ -103,9 +106,14 @@ class Target(Row):
             raise ValueError("an alignment is a power of two")
         return value
 
-    def is_system_library(self, soname: str) -> bool:
-        """Whether every device of this target has the library, so that it need not be deployed."""
-        return soname in self.system_libraries
+    def is_system_library(self, soname: str, api_level: int | None = None) -> bool:
+        """Whether every device of this target has the library, from `api_level` on where it is Android's, so that it need not be deployed."""
+        since = self.system_library_since(soname)
+        return since is not None and (api_level is None or since <= api_level)
+
+    def system_library_since(self, soname: str) -> int | None:
+        """The first API level of Android with the library, 0 where all have it or the target knows no levels; None where it is not the system's."""
+        return 0 if soname in self.system_libraries else self.later_system_libraries.get(soname)
 
 
 class _Targets(Table):

@@ -13,9 +13,10 @@ from elftools.common.exceptions import DWARFError, ELFError
 from elftools.construct.core import ConstructError
 from elftools.elf.dynamic import DynamicSegment
 from elftools.elf.elffile import ELFFile
+from elftools.elf.enums import ENUM_DT_FLAGS
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
 from elftools.elf.sections import SymbolTableSection
-from elftools.elf.segments import InterpSegment
+from elftools.elf.segments import InterpSegment, NoteSegment
 
 from etcli.common.errors import EtcliError, UsageError
 from etcli.manifests.build import ElfFacts
@@ -69,7 +70,7 @@ def opened(path: Path, *, error: type[EtcliError] = UsageError) -> Iterator[ELFF
 
 
 def read_elf(path: Path, *, error: type[EtcliError] = UsageError) -> ElfFacts:
-    """Machine, interpreter, soname, needed libraries, run path and smallest PT_LOAD alignment of an executable or shared library.
+    """Machine, interpreter, soname, needed libraries, run path, smallest PT_LOAD alignment and Android's note of an executable or shared library.
 
     `run_path` is DT_RUNPATH, or DT_RPATH where there is no other, as written in the file.
 
@@ -83,9 +84,13 @@ def read_elf(path: Path, *, error: type[EtcliError] = UsageError) -> ElfFacts:
         rpath: str | None = None
         needed: list[str] = []
         alignments: list[int] = []
+        text_relocations = False
+        android: tuple[int, str | None] | None = None
         for segment in elf.iter_segments():
             if segment["p_type"] == "PT_LOAD":
                 alignments.append(segment["p_align"])
+            elif isinstance(segment, NoteSegment):
+                android = android or _android_note(segment)
             elif isinstance(segment, InterpSegment):
                 interpreter = segment.get_interp_name()
             elif isinstance(segment, DynamicSegment):
@@ -99,6 +104,8 @@ def read_elf(path: Path, *, error: type[EtcliError] = UsageError) -> ElfFacts:
                         run_path = tag.runpath
                     elif kind == "DT_RPATH":
                         rpath = tag.rpath
+                    elif kind == "DT_TEXTREL" or (kind == "DT_FLAGS" and tag.entry.d_val & ENUM_DT_FLAGS["DF_TEXTREL"]):
+                        text_relocations = True
         if not alignments:
             raise ValueError("it has no segment to load; is it an object file?")
         return ElfFacts(
@@ -108,7 +115,22 @@ def read_elf(path: Path, *, error: type[EtcliError] = UsageError) -> ElfFacts:
             needed=tuple(needed),
             run_path=run_path if run_path is not None else rpath,
             load_alignment=min(alignments),
+            kind=str(elf["e_type"]),
+            text_relocations=text_relocations,
+            android_api=android[0] if android is not None else None,
+            ndk=android[1] if android is not None else None,
         )
+
+
+def _android_note(segment: NoteSegment) -> tuple[int, str | None] | None:
+    """API level and NDK release of `.note.android.ident` (crtbrand.S of bionic: a 32-bit number, then two texts of 64 bytes), or None."""
+    for note in segment.iter_notes():
+        if note["n_name"] == "Android" and note["n_descsz"] >= 4:
+            data = note["n_descdata"] if "n_descdata" in note else note["n_desc"]
+            content = data if isinstance(data, bytes) else str(data).encode("latin-1")
+            release = content[4:68].split(b"\0")[0].decode("ascii", "replace")
+            return int.from_bytes(content[:4], "little"), release or None
+    return None
 
 
 @dataclass(frozen=True)
@@ -151,3 +173,30 @@ def defined_symbols(path: Path, *, error: type[EtcliError] = UsageError) -> froz
         return frozenset(
             symbol.name for symbol in table.iter_symbols() if symbol.name and symbol["st_shndx"] != "SHN_UNDEF"
         )
+
+
+@dataclass(frozen=True)
+class DynamicSymbols:
+    """Names in a file's dynamic symbol table: those that it defines for others, and those that others have to define (weak ones left out)."""
+
+    defined: frozenset[str]
+    undefined: frozenset[str]
+
+
+def read_dynamic_symbols(path: Path, *, error: type[EtcliError] = UsageError) -> DynamicSymbols:
+    """The dynamic symbol table, found as a loader finds it, so that a file without sections has one too; empty where there is none.
+
+    Raises:
+        EtcliError: of class `error`: the file is missing or damaged.
+    """
+    defined: set[str] = set()
+    undefined: set[str] = set()
+    with opened(path, error=error) as elf:
+        for segment in elf.iter_segments():
+            if isinstance(segment, DynamicSegment):
+                for symbol in segment.iter_symbols():
+                    if symbol["st_shndx"] != "SHN_UNDEF":
+                        defined.add(symbol.name)
+                    elif symbol["st_info"]["bind"] != "STB_WEAK":
+                        undefined.add(symbol.name)
+    return DynamicSymbols(frozenset(defined - {""}), frozenset(undefined - {""}))

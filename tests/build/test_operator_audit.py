@@ -9,7 +9,8 @@ import pytest
 from operator_folders import write_operators
 
 from etcli.build.audit import audit
-from etcli.build.operator_audit import openmp_problems, operator_problems
+from etcli.build.audit.operators import operator_problems
+from etcli.build.audit.runtimes import openmp_problems
 from etcli.tables.operators import OperatorLibrary, read_operators
 from etcli.tables.targets import load_targets
 

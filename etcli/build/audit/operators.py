@@ -1,21 +1,16 @@
-"""The audit of operators: each one that was asked for is in what a program starts with, exactly once; and OpenMP's runtime once at most."""
+"""Operators and delegates: each one that was asked for is in what a program starts with, exactly once."""
 
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
+from etcli.build.components import Component
 from etcli.common.errors import BuildError, Problem
 from etcli.tables.op_yaml import DESCRIPTION
 from etcli.tables.operators import OperatorLibrary
-
-OPENMP_LIBRARY = re.compile(r"lib(g|i)?omp[0-9]*\.so")
-"""Names of shared OpenMP runtimes: GNU's, LLVM's, Intel's."""
-
-_OPENMP_MARKS = (b"GOMP_SPINCOUNT\0", b"KMP_AFFINITY\0")
-"""Variables that GNU's and LLVM's runtimes read when they start, so that they are in every program that has one inside."""
+from etcli.toolchain.registrations import Registrations
 
 _SHOWN = 5
 
@@ -117,15 +112,43 @@ def _content(archive: Path) -> bytes:
         return b""
 
 
-def openmp_problems(program: str, loaded: Mapping[str, Path]) -> list[Problem]:
-    """OpenMP runtimes inside more than one file of a process: each would start threads of its own."""
-    having = [name for name, path in loaded.items() if any(mark in path.read_bytes() for mark in _OPENMP_MARKS)]
-    if len(having) < 2:
-        return []
+def delegate_problems(program: str, found: Set[str], libraries: Sequence[OperatorLibrary]) -> list[Problem]:
+    """Delegates of `libraries` that are not among those which `program` registers with all that it loads."""
     return [
         BuildError.problem(
-            f"{program} would start with {len(having)} OpenMP runtimes: inside {', '.join(having)}",
-            code="audit.openmp",
-            hint="One process takes one: set build.openmp: off, or use an ExecuTorch without OpenMP.",
+            f"{program} does not register {backend}, the delegate in {library.root}",
+            code="audit.not_registered",
+            hint="Its object has to be in the program: the library is to be linked whole. Build from nothing: add --clean.",
         )
+        for library in libraries
+        for backend in library.backends
+        if backend not in found
     ]
+
+
+def component_problems(
+    parts: Sequence[Component], programs: Sequence[str], by_file: Mapping[str, Registrations]
+) -> list[Problem]:
+    """Parts of ExecuTorch that do not register what they were linked for.
+
+    A part that is staged as a library has to have it itself; one that was linked statically leaves it in every program.
+    """
+    inside = [by_file[program] for program in programs if program in by_file]
+    everywhere = {backend for registered in by_file.values() for backend in registered.backends}
+    found = []
+    for part in parts:
+        own = by_file.get(part.library)
+        absent = [backend for backend in part.backends if backend not in everywhere]
+        if part.operators and not (
+            own.operators if own is not None else inside and all(one.operators for one in inside)
+        ):
+            absent.append("any operator")
+        found += [
+            BuildError.problem(
+                f"{part.library} does not register {what}, which the runner needs",
+                code="audit.not_registered",
+                hint="The ExecuTorch package is not the one expected; install it again.",
+            )
+            for what in absent
+        ]
+    return found
