@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from etcli.export.isolated import run_isolated
 from etcli.export.result import ExportResult
 from etcli.export.settings import embedding_settings, precision_settings
 from etcli.export.source import checkpoint_source, remaining_adapter
+from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.export_report import ExportReport, Quality
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
@@ -72,7 +73,8 @@ def evaluation_ids(tokenizer: Tokenizer, text: str, file: Path | None = None) ->
 def evaluated(loaded: LoadedRecipe, result: ExportResult, ids: list[int], console: Console) -> ExportResult:
     """`result` with its evaluation, which is written into the bundle's report as well. Without a whole bundle there is none.
 
-    The weights as they were exported are those of eager PyTorch, which every chunk was compared with after its export.
+    The weights as they were exported are those of eager PyTorch, which every chunk was compared with after its export; for the NPU they are the
+    bundle's quantised graphs.
 
     Raises:
         CheckpointError, ExportError: as the reference.
@@ -80,20 +82,28 @@ def evaluated(loaded: LoadedRecipe, result: ExportResult, ids: list[int], consol
     if result.manifest is None:
         console.note("    the bundle is not whole yet: nothing is evaluated")
         return result
-    ids = ids[: result.manifest.model.context_length]
+    bundle = result.manifest
+    graphs = [result.folder / entry.path for entry in bundle.reference]
+    # quantised graphs take a text in one call, which their caches bound; the last id is only predicted
+    ids = ids[: min(bundle.model.context_length, bundle.shapes[0].cache + 1) if graphs else bundle.model.context_length]
     with console.step(f"Evaluating on {len(ids)} tokens"):
-        found = _evaluate(loaded, ids, result.manifest.model.num_layers, console)
+        found = _evaluate(loaded, ids, bundle, graphs, console)
     path = result.folder / REPORT
     ExportReport.read(path).model_copy(update={"evaluation": found}).write(path)
     return dataclasses.replace(result, evaluation=found)
 
 
-def _evaluate(loaded: LoadedRecipe, ids: list[int], layers: int, console: Console) -> Quality:
+def _evaluate(
+    loaded: LoadedRecipe, ids: list[int], bundle: BundleManifest, graphs: Sequence[Path], console: Console
+) -> Quality:
+    layers = bundle.model.num_layers
     job = {
         "checkpoint": _place(checkpoint_source(loaded, console), remaining_adapter(loaded)),
         # what model.quantize costs is part of what quantising costs
         "original": _place(fetch(loaded, console), adapter_path(loaded)) if loaded.recipe.model.quantize else None,
         "ids": ids,
+        "graphs": [str(path) for path in graphs],
+        "cache_length": bundle.shapes[0].cache,
         "layers": layers // loaded.recipe.export.chunks,
         "precision": precision_settings(loaded.recipe).model_dump(mode="json"),
         "embedding": embedding_settings(loaded.recipe).model_dump(mode="json"),

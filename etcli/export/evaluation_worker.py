@@ -25,12 +25,18 @@ def work(job: dict[str, Any], send: Send) -> Mapping[str, Any]:
 
     Raises:
         CheckpointError: the checkpoint cannot be opened or read.
-        ExportError: a weight that the precision cannot hold.
+        ExportError: a weight that the precision cannot hold, or as `compared_graphs`.
     """
     from etcli.export.reference_worker import rounding_of, use_compiled_operators, use_physical_cores
 
     use_physical_cores()
     checkpoint = _opened(job["checkpoint"])
+    if job["graphs"]:
+        from etcli.export.neuron.evaluation import compared_graphs
+
+        graphs = [Path(path) for path in job["graphs"]]
+        found = compared_graphs(checkpoint, graphs, job["ids"], job["cache_length"], lambda: send({"event": "layer"}))
+        return {"quality": found.model_dump()}
     original = None if job["original"] is None else _opened(job["original"])
     use_compiled_operators(checkpoint, send)
     rounding = rounding_of(

@@ -20,7 +20,9 @@ from etcli.export.neuron.simulated_run import run_methods
 from etcli.export.samples import sample_inputs
 from etcli.export.verification import Expected, compare_outputs, nudged
 from etcli.manifests.bundle import Shape
+from etcli.manifests.export_report import ExportReport
 from etcli.pte.read import read_program
+from etcli.tokenizer.opening import open_tokenizer
 
 
 def neuron_document(checkpoint: Path, **export: Any) -> dict[str, Any]:
@@ -70,6 +72,29 @@ def test_quantised_graphs_are_in_the_bundle_and_never_on_a_device(package: Expor
 
 def test_exported_again_it_is_current(package: Exported) -> None:
     assert package.again().current
+
+
+def test_what_quantising_cost_is_measured_on_the_bundles_graphs(package: Exported, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    root = tmp_path / "workspace"
+    shutil.copytree(package.workspace.root, root)
+    text = "the dog and the cat of the capital of Japan. " * 6
+    (tmp_path / "text.txt").write_text(text)
+    result = export_here(package.document, root, evaluate=True, evaluate_text=tmp_path / "text.txt")
+    assert result.current
+    found = result.evaluation
+    assert found is not None
+    assert ExportReport.read(result.folder / "export-report.json").evaluation == found
+    assert found.positions == 32  # as many as the caches have slots
+    model = transformers.LlamaForCausalLM.from_pretrained(package.checkpoint, dtype=torch.float32)
+    ids = torch.tensor([open_tokenizer(package.checkpoint).encode(text.strip(), bos=True)[:33]])
+    with torch.no_grad():
+        loss = model(ids, labels=ids).loss
+    assert found.perplexity_float == pytest.approx(float(loss.exp()), rel=1e-3)
+    assert found.perplexity == pytest.approx(found.perplexity_float, rel=0.1)
+    assert 0 < found.mean_kl < 0.05
+    assert len(found.chunk_errors) == 2
+    assert all(0 < error < 0.1 for error in found.chunk_errors)
 
 
 def test_what_the_compiler_refuses_is_told_with_its_reason(package: Exported, tmp_path: Path) -> None:
