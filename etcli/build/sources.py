@@ -24,6 +24,7 @@ class _List(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
     library: tuple[_File, ...] = pydantic.Field(min_length=1)
+    all_programs: tuple[_File, ...] = ()
     programs: dict[_Name, _File] = pydantic.Field(min_length=1)
     definitions: tuple[_Name, ...] = ()
 
@@ -32,12 +33,14 @@ class _List(pydantic.BaseModel):
 class RunnerSources:
     """What is compiled.
 
-    `root` is the folder of the sources, `library` what all programs share, `programs` maps a program to its own source, `definitions` are
-    the macros that a build gives values to, `hashes` the SHA-256 of every file by path relative to `root`.
+    `root` is the folder of the sources, `library` what programs and the library for apps share, `all_programs` what all programs have beside
+    it, `programs` maps a program to its own source, `definitions` are the macros that a build gives values to, `hashes` the SHA-256 of every
+    file by path relative to `root`.
     """
 
     root: Path
     library: tuple[str, ...]
+    all_programs: tuple[str, ...]
     programs: Mapping[str, str]
     definitions: tuple[str, ...]
     hashes: Mapping[str, str]
@@ -52,11 +55,12 @@ def read_sources(native: Path) -> RunnerSources:
     root = native / "runner"
     path = root / LIST
     listed = read_shipped(path, _List, _WHAT)
-    files = (*listed.library, *listed.programs.values())
+    files = (*listed.library, *listed.all_programs, *listed.programs.values())
     check_there(path, files, _WHAT)
     return RunnerSources(
         root,
         listed.library,
+        listed.all_programs,
         dict(listed.programs),
         listed.definitions,
         source_hashes(root, (*files, LIST), BuildError),

@@ -7,9 +7,9 @@
 #include <numeric>
 
 #include "clock.h"
+#include "events.h"
 #include "failure.h"
 #include "files.h"
-#include "json.h"
 #include "main.h"
 #include "memory.h"
 #include "program.h"

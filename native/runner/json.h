@@ -40,10 +40,4 @@ std::string json_array(const std::vector<int64_t>& items);
 // {"event": NAME, ...} to start from.
 JsonObject event(std::string_view name);
 
-// From here on stdout is for `emit` alone: what operators and vendors' libraries print there goes to stderr.
-void keep_stdout_for_events();
-
-// Writes the object as one line to stdout and flushes it. Throws Failure when nobody can read it (disk full, closed pipe).
-void emit(const JsonObject& object);
-
 }  // namespace etcli

@@ -1,10 +1,10 @@
 // etcli_llama_runner: token ids in, JSON lines out (docs/runner-protocol.md).
 #include "clock.h"
+#include "events.h"
 #include "failure.h"
 #include "files.h"
 #include "generate.h"
 #include "huge_pages.h"
-#include "json.h"
 #include "main.h"
 #include "model.h"
 #include "runtime.h"

@@ -5,9 +5,8 @@
 #include <cstdio>
 #include <new>
 
+#include "events.h"
 #include "failure.h"
-#include "json.h"
-#include "runtime.h"
 
 namespace etcli {
 
@@ -19,6 +18,13 @@ static int fail(const char* code, int status, const char* message) {
     // Nobody reads stdout; the status still tells.
   }
   return status;
+}
+
+RuntimeHooks program_hooks() {
+  RuntimeHooks hooks{};
+  hooks.log = [](bool, const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
+  hooks.on_abort = [] { ::_exit(fail("runner.execute", 5, ("the ExecuTorch runtime gave up" + last_errors()).c_str())); };
+  return hooks;
 }
 
 int run_program(const ProgramInfo& info, int argc, char** argv, const std::function<void(const Flags&)>& work) {
@@ -42,7 +48,7 @@ int run_program(const ProgramInfo& info, int argc, char** argv, const std::funct
              .put("executorch", executorch_version())
              .put("pid", static_cast<int64_t>(::getpid())));
     const Flags flags = parse_flags(words, info.flags);
-    start_runtime(flags.has("--verbose"));
+    start_runtime(flags.has("--verbose"), program_hooks());
     work(flags);
     return 0;
   } catch (const Failure& failure) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "flags.h"
+#include "runtime.h"
 
 namespace etcli {
 
@@ -14,6 +15,9 @@ struct ProgramInfo {
   const char* usage;
   std::vector<Flag> flags;
 };
+
+// The runtime's words go to stderr; its end is an `error` event and status 5 instead of a bare SIGABRT.
+RuntimeHooks program_hooks();
 
 // Parses the flags, answers --help and --version, emits `start`, runs `work`, and turns a failure into an event and a status.
 int run_program(const ProgramInfo& info, int argc, char** argv, const std::function<void(const Flags&)>& work);

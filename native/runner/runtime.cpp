@@ -1,8 +1,7 @@
 #include "runtime.h"
 
-#include <unistd.h>
-
 #include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <mutex>
 
@@ -49,12 +48,13 @@ constexpr size_t kKeptErrors = 3;
 std::mutex kept_errors_lock;  // worker threads log too
 std::deque<std::string> kept_errors;
 bool is_verbose = false;
+RuntimeHooks hooks{};
 
 void keep_log_message(et_timestamp_t, et_pal_log_level_t level, const char* file, const char*, size_t line, const char* message, size_t length) {
   const bool is_error = level == kError || level == kFatal;
   if (!is_error && !is_verbose) return;
   const std::string words = valid_utf8({message, length});
-  std::fprintf(stderr, "%c executorch:%s:%zu] %s\n", static_cast<char>(level), file, line, words.c_str());
+  hooks.log(is_error, text(static_cast<char>(level), " executorch:", file, ":", line, "] ", words));
   if (!is_error) return;
   const std::lock_guard<std::mutex> hold(kept_errors_lock);
   kept_errors.push_back(words);
@@ -63,18 +63,15 @@ void keep_log_message(et_timestamp_t, et_pal_log_level_t level, const char* file
 }
 
 [[noreturn]] void end_on_abort() {
-  try {
-    emit(event("error").put("code", "runner.execute").put("message", "the ExecuTorch runtime gave up" + last_errors()));
-  } catch (const Failure&) {
-    // Nobody reads stdout; the status still tells.
-  }
-  ::_exit(5);
+  hooks.on_abort();
+  std::abort();
 }
 
 }  // namespace
 
-void start_runtime(bool verbose) {
+void start_runtime(bool verbose, const RuntimeHooks& with) {
   is_verbose = verbose;
+  hooks = with;
   executorch::runtime::runtime_init();
   executorch::runtime::PalImpl pal{};
   pal.emit_log_message = keep_log_message;
@@ -105,12 +102,15 @@ int64_t set_threads(int64_t threads) {
   if (threads > 0 && !pool->_unsafe_reset_threadpool(static_cast<uint32_t>(threads))) {
     throw load_failure(text("the runtime cannot make a pool of ", threads, " threads"));
   }
-  const size_t count = pool->get_thread_count();
+  prepare_thread();
+  return static_cast<int64_t>(pool->get_thread_count());
+}
+
+void prepare_thread() {
 #ifdef ETCLI_OPENMP
-  // Operators that use OpenMP without a number of their own; it holds for this thread, the one that runs programs.
-  omp_set_num_threads(static_cast<int>(count));
+  // For operators that use OpenMP without a number of their own.
+  omp_set_num_threads(static_cast<int>(executorch::extension::threadpool::get_threadpool()->get_thread_count()));
 #endif
-  return static_cast<int64_t>(count);
 }
 
 void share_packed_weights() {
@@ -119,7 +119,7 @@ void share_packed_weights() {
   if (options.set_option("weight_cache_enabled", true) != executorch::runtime::Error::Ok) return;
   const auto error = executorch::runtime::set_option("XnnpackBackend", options.view());
   // Only memory is lost without it.
-  if (error != executorch::runtime::Error::Ok) std::fprintf(stderr, "packed weights are not shared: %s\n", explain(error).c_str());
+  if (error != executorch::runtime::Error::Ok) hooks.log(true, text("packed weights are not shared: ", explain(error)));
 }
 
 const char* executorch_version() { return ETCLI_EXECUTORCH_VERSION; }

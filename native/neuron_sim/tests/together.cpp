@@ -4,10 +4,10 @@
 #include <memory>
 #include <string>
 
+#include "main.h"
 #include "memory.h"
 #include "network.h"
 #include "program.h"
-#include "runtime.h"
 
 namespace {
 
@@ -28,7 +28,7 @@ bool sums_to_one(const std::vector<float>& row) {
 }  // namespace
 
 int main() {
-  etcli::start_runtime(/*verbose=*/false);
+  etcli::start_runtime(/*verbose=*/false, etcli::program_hooks());
   etcli::ScratchAllocator scratch;
   const auto program = std::make_shared<const etcli::Program>(network_path("ordinary.pte"));
   std::vector<float> x = file_floats("input_1_0.bin"), before(3), between(3), after(3);
