@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from etcli.cli import show
 from etcli.cli.invocation import Invocation, SubCommands, device_options, plain_command
+
+if TYPE_CHECKING:
+    from etcli.device.virtual.spec import Protocol
 
 
 @click.group("device", cls=SubCommands)
@@ -39,12 +44,19 @@ def info_command(invocation: Invocation) -> None:
     "--arch", type=click.Choice(["aarch64", "x86_64"]), default="aarch64", show_default=True, help="Its processor."
 )
 @click.option("--set-prop", multiple=True, metavar="K=V", help="A property of the device (repeatable).")
-def start_command(invocation: Invocation, arch: str, set_prop: tuple[str, ...]) -> None:
+@click.option(
+    "--protocol",
+    type=click.Choice(["new", "old"]),
+    default="new",
+    show_default=True,
+    help="That of its adb daemon: as since Android 7, or as before.",
+)
+def start_command(invocation: Invocation, arch: str, set_prop: tuple[str, ...], protocol: Protocol) -> None:
     """Start a virtual device, or find it running, and connect adb to it."""
     from etcli.device.program import adb_command
     from etcli.verbs.devices import start_virtual
 
-    result = start_virtual(arch, set_prop, invocation.console)
+    result = start_virtual(arch, set_prop, invocation.console, protocol=protocol)
     invocation.console.print(f"{result.serial}  virtual {result.arch} ({adb_command()} -s {result.serial} shell)")
     invocation.finish(result)
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import os
+import re
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from etcli.common.errors import DeployError, DeviceError, EtcliError
 from etcli.common.files import atomic_writer
-from etcli.device import sync
+from etcli.device import shell as shell_v2
+from etcli.device import shell_v1, sync
 from etcli.device.base import RemoteStat, ShellResult
 from etcli.device.facts import device_facts, parse_properties
 from etcli.device.program import adb_command
 from etcli.device.server import AdbServer
-from etcli.device.shell import SERVICE as SHELL
-from etcli.device.shell import ShellStream, run_to_end
+from etcli.device.shell import Frames, ShellStream, run_to_end
 from etcli.device.shelltext import command_text, script
 from etcli.device.wire import Wire, open_wire
 from etcli.manifests.run_record import DeviceFacts
@@ -26,6 +29,9 @@ _ANSWER_SECONDS = 60.0
 """For requests that a healthy device answers at once."""
 
 _DISCARD_SECONDS = 10.0
+
+_STALL_SECONDS = 120.0
+"""In which a transfer must move by something: slow flash memory is written back in gusts."""
 
 # $1 is the file as sent, $2 where it goes, $3 its mode. A folder of that name would swallow the file, so it is refused.
 _PLACE = """
@@ -43,7 +49,30 @@ while [ ! -e "$path" ] && [ "$path" != / ]; do path=$(dirname "$path"); done
 exec df -kP "$path"
 """
 
+_ADDRESS = re.compile(r"[^\s/]+:[0-9]{1,5}")
+"""A serial that is an address: a device over TCP."""
+
 _NO_SPACE = ("No space left on device", "Disk quota exceeded")
+
+
+class AdbSender:
+    """One sync connection, over which any number of files go. See `etcli.device.base.Sender`."""
+
+    def __init__(self, device: AdbDevice, wire: Wire, *, v2: bool) -> None:
+        self._device, self._wire, self._v2 = device, wire, v2
+
+    def send(
+        self, local: Path, remote: str, *, executable: bool = False, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Write `local` straight to `remote`."""
+        mode = 0o755 if executable else 0o644
+        try:
+            with local.open("rb", buffering=0) as source:
+                sync.send_file(
+                    self._wire, source, remote, mode=mode, mtime=int(time.time()), v2=self._v2, progress=progress
+                )
+        except sync.Refused as error:
+            raise self._device.refusal(remote, str(error)) from None
 
 
 class AdbDevice:
@@ -91,16 +120,39 @@ class AdbDevice:
         timeout: float | None = None,
     ) -> ShellResult:
         """Run a program to its end."""
-        with self._start(command_text(argv, cwd=cwd, env=env), timeout) as wire:
-            return run_to_end(wire, self._serial)
+        wire, frames = self._start(command_text(argv, cwd=cwd, env=env), timeout)
+        with wire:
+            return run_to_end(wire, frames, self._serial)
 
     @contextlib.contextmanager
     def open(
         self, argv: Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None
     ) -> Iterator[ShellStream]:
         """Start a program and read it as it runs; leaving the block ends it on the device."""
-        with self._start(command_text(argv, cwd=cwd, env=env), None) as wire:
-            yield ShellStream(wire)
+        wire, frames = self._start(command_text(argv, cwd=cwd, env=env), None)
+        with wire:
+            yield ShellStream(wire, frames)
+
+    @contextlib.contextmanager
+    def sender(self) -> Iterator[AdbSender]:
+        """A connection over which files are sent one after the other."""
+        with self._open(sync.SERVICE, stall=_STALL_SECONDS) as wire:
+            yield AdbSender(self, wire, v2="sendrecv_v2" in self.features)
+
+    def recover(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds until the device is usable again; whether it is. One over TCP is connected anew."""
+        until = time.monotonic() + timeout
+        while True:
+            with contextlib.suppress(EtcliError):
+                self._server.ensure_running()
+                left = max(0.0, until - time.monotonic())
+                if _ADDRESS.fullmatch(self._serial):
+                    self._server.connect(self._serial, timeout=left)
+                if any(one.serial == self._serial and one.state == "device" for one in self._server.devices()):
+                    return True
+            if time.monotonic() >= until:
+                return False
+            time.sleep(min(0.2, timeout))
 
     def push(
         self, local: Path, remote: str, *, executable: bool = False, progress: Callable[[int], None] | None = None
@@ -109,17 +161,14 @@ class AdbDevice:
         part = f"{remote}.part-{os.getpid()}"
         mode = 0o755 if executable else 0o644
         try:
-            with local.open("rb") as source, self._sync() as wire:
-                sync.send_file(wire, source, part, mode=mode, mtime=int(time.time()), progress=progress)
+            with self.sender() as sender:
+                sender.send(local, part, executable=executable, progress=progress)
             placed = self.shell(script(_PLACE, part, remote, f"{mode:o}"), timeout=_ANSWER_SECONDS)
-        except sync.Refused as error:
-            self._discard(part)
-            raise self._refusal(remote, str(error)) from None
         except BaseException:
             self._discard(part)
             raise
         if placed.code != 0:
-            raise self._refusal(remote, placed.stderr.strip() or f"exit status {placed.code}")
+            raise self.refusal(remote, placed.stderr.strip() or f"exit status {placed.code}")
 
     def pull(self, remote: str, local: Path) -> None:
         """Copy a file from the device."""
@@ -135,13 +184,16 @@ class AdbDevice:
             ) from None
 
     def stat(self, remote: str) -> RemoteStat | None:
-        """The file at `remote` without following a link, or None."""
-        if "stat_v2" in self.features:
-            try:
-                with self._sync(_ANSWER_SECONDS) as wire:
+        """The file at `remote` without following a link, or None. The size is that of 64 bits, on old devices too."""
+        with self._sync(_ANSWER_SECONDS) as wire:
+            if "stat_v2" in self.features:
+                try:
                     return sync.lstat(wire, remote)
-            except sync.Refused:
-                return None
+                except sync.Refused:
+                    return None
+            mode = sync.lstat_mode(wire, remote)
+        if mode is None or not stat.S_ISREG(mode):
+            return None if mode is None else RemoteStat(mode, 0)
         result = self.shell(["stat", "-c", "%f %s", remote], timeout=_ANSWER_SECONDS)
         words = result.stdout.split()
         if result.code != 0 or len(words) != 2:
@@ -163,32 +215,47 @@ class AdbDevice:
             hint=f"Look at it with: {adb_command()} -s {self._serial} shell df -k",
         )
 
-    def _start(self, text: str, timeout: float | None) -> Wire:
-        if "shell_v2" not in self.features:
-            raise DeviceError(
-                f"{self._serial} has an adb daemon without exit statuses (shell protocol 2)",
-                code="device.old_adb",
-                hint="Use a device with Android 7 or newer.",
-            )
-        return self._open(SHELL + text, timeout)
+    def _start(self, text: str, timeout: float | None) -> tuple[Wire, Frames]:
+        if "shell_v2" in self.features:
+            wire = self._open(shell_v2.SERVICE + text, timeout)
+            return wire, shell_v2.frames(wire)
+        marker = shell_v1.new_marker()
+        whole = shell_v1.wrapped(text, marker)
+        if len(os.fsencode(whole)) > shell_v1.LONGEST:
+            self._send_text(shell_v1.self_removing(text, marker), shell_v1.script_file(marker))
+            whole = shell_v1.wrapped(shell_v1.sourced(marker), marker)
+        wire = self._open(shell_v1.SERVICE + whole, timeout)
+        return wire, shell_v1.frames(wire, marker)
+
+    def _send_text(self, text: str, remote: str) -> None:
+        try:
+            with self._sync(_ANSWER_SECONDS) as wire:
+                sync.send_file(wire, io.BytesIO(os.fsencode(text)), remote, mode=0o600, mtime=int(time.time()))
+        except sync.Refused as error:
+            raise self.refusal(remote, str(error)) from None
 
     def _sync(self, timeout: float | None = None) -> Wire:
         return self._open(sync.SERVICE, timeout)
 
-    def _open(self, service: str, timeout: float | None) -> Wire:
-        return open_wire(self._server.client, self._serial, service, timeout=timeout)
+    def _open(self, service: str, timeout: float | None = None, *, stall: float | None = None) -> Wire:
+        return open_wire(self._server.client, self._serial, service, timeout=timeout, stall=stall)
 
     def _discard(self, part: str) -> None:
         """Remove an incomplete file. The device may be gone; then it stays, under a name that nothing reads."""
         with contextlib.suppress(EtcliError):
             self.shell(["rm", "-f", part], timeout=_DISCARD_SECONDS)
 
-    def _refusal(self, remote: str, reason: str) -> DeployError:
+    def refusal(self, remote: str, reason: str) -> DeployError:
+        """The error for `reason`, the device's own words about a file that it does not take."""
         if any(phrase in reason for phrase in _NO_SPACE):
+            folder = remote.rpartition("/")[0]
+            free = ""
+            with contextlib.suppress(EtcliError):
+                free = f" ({self.free_bytes(folder) / 1e6:,.1f} MB free there now)"
             return DeployError(
-                f"{self._serial} has no space left for {remote}: {reason}",
+                f"{self._serial} has no space left for {remote}: {reason}{free}",
                 code="deploy.no_space",
-                hint=f"Free some space on the device ({adb_command()} -s {self._serial} shell df -h {os.path.dirname(remote)}), then repeat.",  # noqa: PTH120
+                hint=f"Free some space on the device ({adb_command()} -s {self._serial} shell df -h {folder}), then repeat.",
             )
         return DeployError(
             f"{self._serial} refuses {remote}: {reason}",

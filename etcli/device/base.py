@@ -46,6 +46,21 @@ class Stream(Protocol):
         """End the program on the device, if it still runs, and the connection."""
 
 
+class Sender(Protocol):
+    """A connection over which files go to the device one after the other."""
+
+    def send(
+        self, local: Path, remote: str, *, executable: bool = False, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Write `local` straight to the exact path `remote`, parents made as needed; `progress` gets the bytes of each piece.
+
+        Raises:
+            DeployError: the device refused the file; the message carries its own reason, and with a full disk the numbers.
+            DeviceError: the connection broke; what had arrived stays there.
+            OSError: `local` cannot be read.
+        """
+
+
 class Device(Protocol):
     """A device reached through adb. Every method raises `DeviceError` when the device is gone or refuses the connection.
 
@@ -85,6 +100,12 @@ class Device(Protocol):
         Raises:
             DeployError: the device refused the file; the message carries the device's own reason.
         """
+
+    def sender(self) -> contextlib.AbstractContextManager[Sender]:
+        """A connection for several files, written without another name first: whoever sends gives names and renames."""
+
+    def recover(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds until a device whose connection broke is usable again; whether it is."""
 
     def pull(self, remote: str, local: Path) -> None:
         """Copy a file from the device, atomically on this side.

@@ -121,15 +121,22 @@ class AdbServer:
         return [Listed(serial, state) for serial, state in pairs]
 
     def features(self, serial: str) -> frozenset[str]:
-        """What the device can do, in adb's words.
+        """What the device and the server can do, in adb's words. A server from before Android 7 has no such question, and old devices no answer.
 
         Raises:
             DeviceError: it is gone, or not usable.
         """
+        import adbutils
+
         with translated(serial), self.client.make_connection(timeout=_START_SECONDS) as connection:
             connection.send_command(f"host-serial:{serial}:features")
-            connection.check_okay()
-            return frozenset(connection.read_string_block().split(","))
+            try:
+                connection.check_okay()
+            except adbutils.AdbError as error:
+                if "unknown host service" in str(error):
+                    return frozenset()
+                raise
+            return frozenset(word for word in connection.read_string_block().split(",") if word)
 
     def connect(self, address: str, *, timeout: float) -> None:
         """Connect to a device over TCP and wait until it is usable. One that is connected already stays so.

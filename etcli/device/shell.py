@@ -1,6 +1,7 @@
-"""The client's side of adb's shell protocol: a program on the device with separate outputs and an exit status.
+"""The client's side of adb's shell: a program on the device with separate outputs and an exit status.
 
-Frames are one byte of kind, four of length (little-endian), data; facts from AOSP's `shell_protocol.h`.
+Since Android 7 the shell protocol carries them: frames of one byte of kind, four of length (little-endian), data; facts from AOSP's
+`shell_protocol.h`. Older daemons give one stream of bytes, see `shell_v1.py`, which makes the same frames of it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from etcli.device.wire import Wire
 SERVICE = "shell,v2,raw:"
 """Followed by the command's text: no terminal on the device, so that bytes arrive as they were written."""
 
-_STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = range(5)
+STDIN, STDOUT, STDERR, EXIT, CLOSE_STDIN = range(5)
 _FRAME = struct.Struct("<BI")
 _MAX_FRAME = 16 << 20
 _MAX_OUTPUT = 64 << 20
@@ -23,18 +24,31 @@ _MAX_LINE = 1 << 20
 _KEPT_STDERR = 1 << 20
 _HUNG_UP = 129
 
+Frames = Iterator[tuple[int, bytes]]
+"""Kind and data of each frame, until the connection ends or was closed from here. The exit status comes last."""
 
-def run_to_end(wire: Wire, serial: str) -> ShellResult:
-    """Collect what the program on `wire` prints until it ends; its standard input is empty.
+
+def frames(wire: Wire, *, close_stdin: bool = True) -> Frames:
+    """The frames of the program on `wire`, whose standard input is empty, or with `close_stdin` False stays open and silent.
+
+    Raises:
+        DeviceError: the connection broke within a frame, or what came is no frame.
+    """
+    if close_stdin:
+        wire.send(_FRAME.pack(CLOSE_STDIN, 0))
+    return _read_frames(wire)
+
+
+def run_to_end(wire: Wire, frames: Frames, serial: str) -> ShellResult:
+    """Collect what the program on `wire` prints until it ends.
 
     Raises:
         DeviceError: the device is gone, the time is up, or more than 64 MiB were printed.
     """
-    wire.send(_FRAME.pack(_CLOSE_STDIN, 0))
-    outputs = {_STDOUT: bytearray(), _STDERR: bytearray()}
-    for kind, data in _frames(wire):
-        if kind == _EXIT:
-            out, err = (outputs[name].decode("utf-8", errors="replace") for name in (_STDOUT, _STDERR))
+    outputs = {STDOUT: bytearray(), STDERR: bytearray()}
+    for kind, data in frames:
+        if kind == EXIT:
+            out, err = (outputs[name].decode("utf-8", errors="replace") for name in (STDOUT, STDERR))
             return ShellResult(data[0] if data else 0, out, err)
         if kind in outputs:
             outputs[kind] += data
@@ -48,14 +62,14 @@ def run_to_end(wire: Wire, serial: str) -> ShellResult:
 class ShellStream:
     """A program that runs on the device, see `etcli.device.base.Stream`. Of its stderr the last MiB is kept.
 
-    `close` may be called from another thread than the one that reads `lines`, which then end.
+    `close` may be called from another thread than the one that reads `lines`, which then end. An old daemon sends stderr at the end.
     """
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, frames: Frames) -> None:
         self._wire = wire
+        self._frames = frames
         self._stderr = bytearray()
         self._code: int | None = None
-        wire.send(_FRAME.pack(_CLOSE_STDIN, 0))
 
     def lines(self) -> Iterator[str]:
         """Lines of its stdout as they arrive. One longer than 1 MiB is cut into several.
@@ -64,14 +78,14 @@ class ShellStream:
             DeviceError: the device went away while the program ran.
         """
         pending = bytearray()
-        for kind, data in _frames(self._wire):
-            if kind == _STDERR:
+        for kind, data in self._frames:
+            if kind == STDERR:
                 self._stderr += data
                 del self._stderr[:-_KEPT_STDERR]
-            elif kind == _EXIT:
+            elif kind == EXIT:
                 self._code = data[0] if data else 0
                 break
-            elif kind == _STDOUT:
+            elif kind == STDOUT:
                 pending += data
                 *whole, rest = pending.split(b"\n")
                 pending = rest
@@ -110,8 +124,7 @@ class ShellStream:
         self._wire.close()
 
 
-def _frames(wire: Wire) -> Iterator[tuple[int, bytes]]:
-    """Kind and data of each frame, until the connection ends between two or was closed from here."""
+def _read_frames(wire: Wire) -> Frames:
     while True:
         start = wire.receive(_FRAME.size)
         if not start:

@@ -28,12 +28,21 @@ class Wire:
     Args:
         serial: whom error messages name.
         timeout: seconds until everything that goes over this connection must be done, None for no limit.
+        stall: seconds in which at least something must go, None for no limit.
     """
 
-    def __init__(self, connection: adbutils.AdbConnection, serial: str, *, timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        connection: adbutils.AdbConnection,
+        serial: str,
+        *,
+        timeout: float | None = None,
+        stall: float | None = None,
+    ) -> None:
         self._socket: socket.socket = connection.conn
         self._serial = serial
         self._timeout = timeout
+        self._stall = stall
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._closed = False
 
@@ -112,7 +121,7 @@ class Wire:
 
     def _limit(self) -> None:
         if self._deadline is None:
-            self._socket.settimeout(None)
+            self._socket.settimeout(self._stall)
             return
         left = self._deadline - time.monotonic()
         if left <= 0:
@@ -121,21 +130,30 @@ class Wire:
 
     def _late(self) -> DeviceError:
         return DeviceError(
-            f"{self._serial} did not finish within {self._timeout:g} s",
+            f"{self._serial} did not finish within {self._timeout:g} s"
+            if self._timeout is not None
+            else f"{self._serial} has taken and sent nothing for {self._stall or 0:g} s",
             code="device.timeout",
             hint=f"Look whether it still answers: {adb_command()} -s {self._serial} shell true",
         )
 
 
-def open_wire(client: adbutils.AdbClient, serial: str, service: str, *, timeout: float | None = None) -> Wire:
-    """Connect to `service` (such as `sync:`) of the device `serial`.
+def open_wire(
+    client: adbutils.AdbClient,
+    serial: str,
+    service: str,
+    *,
+    timeout: float | None = None,
+    stall: float | None = None,
+) -> Wire:
+    """Connect to `service` (such as `sync:`) of the device `serial`; `timeout` and `stall` as in `Wire`.
 
     Raises:
         DeviceError: the server or the device is gone, or the device refuses the service.
     """
     with translated(serial):
         connection = client.make_connection()
-    wire = Wire(connection, serial, timeout=timeout)
+    wire = Wire(connection, serial, timeout=timeout, stall=stall)
     try:
         for request in (f"host:transport:{serial}", service):
             encoded = request.encode("utf-8", errors="surrogateescape")

@@ -12,6 +12,7 @@ from etcli.device.base import Device
 from etcli.device.fit import fitting_targets
 from etcli.device.platform import npu_libraries
 from etcli.device.select import connected_devices
+from etcli.device.virtual.spec import Protocol
 from etcli.manifests.run_record import DeviceFacts
 from etcli.output.console import Console
 from etcli.tables.socs import load_socs, told_soc
@@ -62,6 +63,7 @@ class StartedDevice:
     arch: str
     serial: str
     props: dict[str, str]
+    protocol: Protocol
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,8 @@ def device_info(device: Device) -> DeviceInfo:
     )
 
 
-def start_virtual(arch: str, props: Sequence[str], console: Console) -> StartedDevice:
-    """Start the default virtual device of `arch` with the properties `K=V`, or find it running with them.
+def start_virtual(arch: str, props: Sequence[str], console: Console, *, protocol: Protocol = "new") -> StartedDevice:
+    """Start the default virtual device of `arch` with the properties `K=V` and the adb protocol, or find it running with them.
 
     Raises:
         UsageError: a property is not of that form.
@@ -135,8 +137,8 @@ def start_virtual(arch: str, props: Sequence[str], console: Console) -> StartedD
                 hint="As in --set-prop ro.soc.model=MT6991",
             )
         wanted[key] = value
-    device = virtual.start(arch, wanted, console=console)
-    return StartedDevice(device.spec.name, arch, device.serial, device.spec.props)
+    device = virtual.start(arch, wanted, protocol=protocol, console=console)
+    return StartedDevice(device.spec.name, arch, device.serial, device.spec.props, device.spec.protocol)
 
 
 def stop_virtual(arch: str | None, console: Console) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ import pytest
 from etcli.device import virtual
 from etcli.device.adb import AdbDevice
 from etcli.device.server import AdbServer
+from etcli.device.virtual.spec import Protocol
 
 MakeDevice = Callable[..., AdbDevice]
 
@@ -67,12 +68,12 @@ def adb_server(_private_adb_port: int) -> Iterator[AdbServer]:
 
 
 @pytest.fixture(scope="session")
-def _shared_devices(adb_server: AdbServer) -> Iterator[Callable[[str], AdbDevice]]:
-    names: dict[str, str] = {}
+def _shared_devices(adb_server: AdbServer) -> Iterator[Callable[[str, Protocol], AdbDevice]]:
+    names: dict[tuple[str, Protocol], str] = {}
 
-    def shared(arch: str) -> AdbDevice:
-        name = names.setdefault(arch, f"test-{os.getpid()}-{arch.replace('_', '-')}")
-        return AdbDevice(adb_server, virtual.start(arch, name=name, server=adb_server).serial)
+    def shared(arch: str, protocol: Protocol) -> AdbDevice:
+        name = names.setdefault((arch, protocol), f"test-{os.getpid()}-{arch.replace('_', '-')}-{protocol}")
+        return AdbDevice(adb_server, virtual.start(arch, name=name, protocol=protocol, server=adb_server).serial)
 
     yield shared
     for name in names.values():
@@ -83,10 +84,12 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture
-def virtual_device(adb_server: AdbServer, _shared_devices: Callable[[str], AdbDevice]) -> Iterator[MakeDevice]:
-    """A function `(arch="aarch64", props=None, *, data_limit=None, cpu=None) -> AdbDevice`.
+def virtual_device(
+    adb_server: AdbServer, _shared_devices: Callable[[str, Protocol], AdbDevice]
+) -> Iterator[MakeDevice]:
+    """A function `(arch="aarch64", props=None, *, data_limit=None, cpu=None, protocol="new") -> AdbDevice`.
 
-    Without settings it gives one device for the whole session (files stay from test to test; use folders of your own); with any, a
+    Without settings it gives one device of the protocol for the whole session (files stay from test to test; use folders of your own); with any, a
     fresh device that is removed after the test.
     """
     made: list[str] = []
@@ -97,12 +100,15 @@ def virtual_device(adb_server: AdbServer, _shared_devices: Callable[[str], AdbDe
         *,
         data_limit: int | None = None,
         cpu: str | None = None,
+        protocol: Protocol = "new",
     ) -> AdbDevice:
         if props is None and data_limit is None and cpu is None:
-            return _shared_devices(arch)
+            return _shared_devices(arch, protocol)
         name = f"test-{os.getpid()}-{next(_numbers)}"
         made.append(name)
-        device = virtual.start(arch, props, name=name, data_limit=data_limit, cpu=cpu, server=adb_server)
+        device = virtual.start(
+            arch, props, name=name, data_limit=data_limit, cpu=cpu, protocol=protocol, server=adb_server
+        )
         return AdbDevice(adb_server, device.serial)
 
     yield make

@@ -9,9 +9,11 @@ import signal
 import socket
 import threading
 import weakref
+from collections.abc import Sequence
 from types import FrameType
 
 from etcli.device.virtual import frame
+from etcli.device.virtual.packets import MAX_PAYLOAD, OLD_MAX_PAYLOAD, VERSION, VERSION_WITH_SUMS
 from etcli.device.virtual.processes import start_ticks
 from etcli.device.virtual.properties import properties
 from etcli.device.virtual.sandbox import Sandbox
@@ -24,8 +26,9 @@ from etcli.device.virtual.tree import Tree
 _log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
-FEATURES = ("shell_v2", "stat_v2", "ls_v2", "fixed_push_mkdir", "fixed_push_symlink_timestamp")
-"""What the device tells adb that it can do. Without `delayed_ack`, each message waits for its acknowledgement."""
+FEATURES = ("shell_v2", "stat_v2", "ls_v2", "sendrecv_v2", "fixed_push_mkdir", "fixed_push_symlink_timestamp")
+"""What the device tells adb that it can do; one of the old protocol tells nothing. Without `delayed_ack`, each message waits for its
+acknowledgement."""
 
 _EMULATOR_PORTS = range(5554, 5682)
 """Ports that adb servers search for emulators by themselves; a device there would be listed twice."""
@@ -45,7 +48,8 @@ class Daemon:
     def __init__(self, folder: DeviceFolder) -> None:
         self._folder = folder
         self._spec = VirtualSpec.read(folder.spec)
-        self._banner = _banner(properties(self._spec))
+        self._old = self._spec.protocol == "old"
+        self._banner = _banner(properties(self._spec), () if self._old else FEATURES)
         self._listener: socket.socket | None = None
         self._over = threading.Event()
         self._transports: weakref.WeakSet[Transport] = weakref.WeakSet()
@@ -84,17 +88,23 @@ class Daemon:
             except OSError:
                 continue  # the listener was shut, or the peer gave up at once
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            transport = Transport(connection, banner=self._banner, open_service=self._service)
+            transport = Transport(
+                connection,
+                banner=self._banner,
+                open_service=self._service,
+                version=VERSION_WITH_SUMS if self._old else VERSION,
+                max_payload=OLD_MAX_PAYLOAD if self._old else MAX_PAYLOAD,
+            )
             with self._transports_lock:
                 self._transports.add(transport)
             threading.Thread(target=transport.run, daemon=True).start()
 
     def _service(self, name: str) -> Service | None:
-        request = parse_shell(name)
+        request = parse_shell(name, old=self._old)
         if request is not None:
             return lambda stream: serve_shell(stream, self._sandbox, request)
         if name == "sync:":
-            return lambda stream: SyncService(stream, self._tree).serve()
+            return lambda stream: SyncService(stream, self._tree, old=self._old).serve()
         refusal = _REFUSALS.get(name)
         if refusal is not None:
             return lambda stream: stream.write(refusal.encode())
@@ -144,6 +154,7 @@ def _listen(preferred: int | None) -> socket.socket:
     raise OSError("no loopback port is free")
 
 
-def _banner(props: dict[str, str]) -> bytes:
+def _banner(props: dict[str, str], features: Sequence[str]) -> bytes:
     told = "".join(f"{name}={props[name]};" for name in ("ro.product.name", "ro.product.model", "ro.product.device"))
-    return f"device::{told}features={','.join(FEATURES)}".encode()
+    able = f"features={','.join(features)}" if features else ""
+    return f"device::{told}{able}".encode()

@@ -20,7 +20,16 @@ from etcli.device.virtual.daemon import LOOPBACK
 from etcli.device.virtual.frame import check_host
 from etcli.device.virtual.processes import MODULE, is_daemon, start_ticks
 from etcli.device.virtual.sandbox import bubblewrap_command
-from etcli.device.virtual.spec import ARCHES, DeviceFolder, Running, VirtualSpec, check_props, devices_dir
+from etcli.device.virtual.spec import (
+    ARCHES,
+    PROTOCOLS,
+    DeviceFolder,
+    Protocol,
+    Running,
+    VirtualSpec,
+    check_props,
+    devices_dir,
+)
 from etcli.output.console import Console
 
 _START_SECONDS = 60.0
@@ -55,6 +64,7 @@ def start(
     name: str | None = None,
     data_limit: int | None = None,
     cpu: str | None = None,
+    protocol: Protocol = "new",
     server: AdbServer | None = None,
     console: Console | None = None,
 ) -> VirtualDevice:
@@ -68,6 +78,7 @@ def start(
         props: properties set on top of the device's own.
         data_limit: size of /data in bytes.
         cpu: model for the emulator, the target's own by default.
+        protocol: `new`, or `old`: an adb daemon as of Android 6 and before, without features, exit statuses and sizes of 64 bits.
         server: the adb server to connect it to, the environment's by default.
 
     Raises:
@@ -78,6 +89,12 @@ def start(
     if arch not in ARCHES:
         raise UsageError(
             f"{arch!r} is no kind of virtual device", code="device.kind", hint=f"Use {' or '.join(ARCHES)}."
+        )
+    if protocol not in PROTOCOLS:
+        raise UsageError(
+            f"{protocol!r} is no protocol of virtual devices",
+            code="device.protocol_unknown",
+            hint=f"Use {' or '.join(PROTOCOLS)}.",
         )
     folder = DeviceFolder.of(name or default_name(arch))
     with _locked(folder):
@@ -90,6 +107,7 @@ def start(
             cpu=cpu,
             port=known.port if known else None,
             etcli=etcli.__version__,
+            protocol=protocol,
         )
         running = _running(folder)
         if running is not None and known is not None and not known.same_device(spec):
@@ -109,7 +127,15 @@ def ensure(arch: str, *, server: AdbServer | None = None, console: Console | Non
         known = _known(folder)
     if known is None or known.arch != arch:
         return start(arch, server=server, console=console)
-    return start(arch, known.props, data_limit=known.data_limit, cpu=known.cpu, server=server, console=console)
+    return start(
+        arch,
+        known.props,
+        data_limit=known.data_limit,
+        cpu=known.cpu,
+        protocol=known.protocol,
+        server=server,
+        console=console,
+    )
 
 
 def stop(name: str, *, server: AdbServer | None = None, remove: bool = False) -> bool:

@@ -14,6 +14,8 @@ VERSION_WITH_SUMS = 0x01000000
 VERSION = 0x01000001
 MAX_PAYLOAD = 1 << 20
 """Bytes; the largest payload that current adb sends and takes."""
+OLD_MAX_PAYLOAD = 4096
+"""The same of daemons before Android 6."""
 
 HEADER = struct.Struct("<6I")
 
@@ -52,26 +54,30 @@ class Packet:
         return header + self.payload
 
 
-def read_packet(read: Callable[[int], bytes]) -> Packet | None:
+def read_packet(read: Callable[[int], bytes], *, most: int = MAX_PAYLOAD, check_sum: bool = False) -> Packet | None:
     """The next message, or None when the connection ended between two.
 
     Args:
         read: gives exactly that many bytes, or fewer at the end of the connection.
+        most: bytes of the largest payload that is taken.
+        check_sum: compare the payload with its sum, as daemons of version 0x01000000 do.
 
     Raises:
-        MalformedPacket: a header that is no header, an unknown command, a payload too long or cut short.
+        MalformedPacket: a header that is no header, an unknown command, a payload too long, cut short or of another sum.
     """
     header = read(HEADER.size)
     if not header:
         return None
     if len(header) < HEADER.size:
         raise MalformedPacket("the connection ended inside a header")
-    command, arg0, arg1, length, _, inverted = HEADER.unpack(header)
+    command, arg0, arg1, length, total, inverted = HEADER.unpack(header)
     if command ^ 0xFFFFFFFF != inverted or command not in _KNOWN:
         raise MalformedPacket(f"not an ADB message: {header[:4]!r}")
-    if length > MAX_PAYLOAD:
-        raise MalformedPacket(f"a payload of {length} bytes, at most {MAX_PAYLOAD} are allowed")
+    if length > most:
+        raise MalformedPacket(f"a payload of {length} bytes, at most {most} are allowed")
     payload = read(length) if length else b""
     if len(payload) < length:
         raise MalformedPacket("the connection ended inside a payload")
+    if check_sum and sum(payload) & 0xFFFFFFFF != total:
+        raise MalformedPacket("a payload of another sum than its header says")
     return Packet(command, arg0, arg1, payload)

@@ -44,15 +44,18 @@ class ShellRequest:
     terminal: bool
 
 
-def parse_shell(service: str) -> ShellRequest | None:
+def parse_shell(service: str, *, old: bool = False) -> ShellRequest | None:
     """The request of a service named `shell[,OPTION...]:TEXT` or `exec:TEXT`, or None for another service.
 
-    Options are `v2`, `raw`, `pty` and `TERM=...`; an empty text is an interactive shell, on a terminal unless `raw` is asked for.
+    Options are `v2`, `raw`, `pty` and `TERM=...`; an empty text is an interactive shell, on a terminal unless `raw` is asked for. An `old`
+    daemon knows no options and gives every shell a terminal, which ends lines with a carriage return too.
     """
     head, colon, text = service.partition(":")
     kind, *options = head.split(",")
-    if not colon or kind not in ("shell", "exec") or (kind == "exec" and options):
+    if not colon or kind not in ("shell", "exec") or (options and (old or kind == "exec")):
         return None
+    if old:
+        return ShellRequest(text, False, kind == "shell")
     terminal = kind == "shell" and ("pty" in options or (not text and "raw" not in options))
     return ShellRequest(text, "v2" in options, terminal)
 

@@ -16,6 +16,8 @@ from etcli.manifests.base import Manifest
 from etcli.tables.targets import Target, load_targets
 
 Arch = Literal["aarch64", "x86_64"]
+Protocol = Literal["new", "old"]
+PROTOCOLS: tuple[Protocol, ...] = ("new", "old")
 ARCHES: tuple[Arch, ...] = ("aarch64", "x86_64")
 _TARGETS: Mapping[Arch, str] = {"aarch64": "linux-aarch64", "x86_64": "host"}
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -26,7 +28,8 @@ class VirtualSpec(Manifest):
     """One virtual device as it was asked for.
 
     `data_limit` is the size of its /data in bytes, None for what this machine has; `cpu` the emulator's model, None for the target's.
-    `port` is the loopback port it had last. `etcli` is the version that started it.
+    `port` is the loopback port it had last. `etcli` is the version that started it. `protocol` is that of its adb daemon: what phones speak
+    since Android 7, or `old`, as earlier ones do.
     """
 
     name: str = pydantic.Field(pattern=f"^{_NAME.pattern}$")
@@ -36,6 +39,7 @@ class VirtualSpec(Manifest):
     cpu: str | None
     port: int | None
     etcli: str
+    protocol: Protocol = "new"
 
     @property
     def target(self) -> Target:

@@ -1,6 +1,7 @@
 """The service `sync:`: files sent, received, examined and listed.
 
-Requests are a four-letter id, a length (32 bits, little-endian) and a path; facts from AOSP's `SYNC.TXT` and `file_sync_protocol.h`.
+Requests are a four-letter id, a length (32 bits, little-endian) and a path; facts from AOSP's `SYNC.TXT` and `file_sync_protocol.h`. `SND2`
+and `RCV2` are followed by a second message with the file's mode and flags; no compression is offered, so flags are 0.
 After a failed SEND the rest of its data is read and dropped, as clients send it without waiting.
 """
 
@@ -23,26 +24,33 @@ _STAT_V1 = struct.Struct("<4sIII")
 _DENT_V1 = struct.Struct("<4sIIII")
 _STAT_V2 = struct.Struct("<4sIQQIIIIQqqq")
 _DENT_V2 = struct.Struct("<4sIQQIIIIQqqqI")
+_SEND_V2 = struct.Struct("<4sII")
+_RECEIVE_V2 = struct.Struct("<4sI")
 _MAX_LINK = 4096
 
 
 class SyncService:
-    """Serves one sync stream over the files of `tree`; a sync stream takes any number of requests."""
+    """Serves one sync stream over the files of `tree`; a sync stream takes any number of requests. An `old` service knows those of version 1."""
 
-    def __init__(self, stream: Stream, tree: Tree) -> None:
+    def __init__(self, stream: Stream, tree: Tree, *, old: bool = False) -> None:
         self._stream = stream
         self._tree = tree
         self._mtime = 0
         self._complete = True
         self._requests: dict[bytes, Callable[[str], None]] = {
             b"STAT": self._stat_v1,
-            b"LST2": self._lstat_v2,
-            b"STA2": self._stat_v2,
             b"LIST": self._list_v1,
-            b"LIS2": self._list_v2,
-            b"SEND": self._send,
+            b"SEND": self._send_v1,
             b"RECV": self._receive,
         }
+        if not old:
+            self._requests |= {
+                b"LST2": self._lstat_v2,
+                b"STA2": self._stat_v2,
+                b"LIS2": self._list_v2,
+                b"SND2": self._send_v2,
+                b"RCV2": self._receive_v2,
+            }
 
     def serve(self) -> None:
         """Answer requests until QUIT, the end of the stream, or one that is none."""
@@ -117,13 +125,30 @@ class SyncService:
             os.close(file)
         self._stream.write(_HEAD.pack(b"DONE", 0))
 
-    def _send(self, request: str) -> None:
-        self._complete = False
+    def _receive_v2(self, path: str) -> None:
+        name, flags = _RECEIVE_V2.unpack(self._stream.read_exactly(_RECEIVE_V2.size))
+        if name != b"RCV2" or flags:
+            self._fail("unsupported flags of RCV2")
+            raise StreamClosed
+        self._receive(path)
+
+    def _send_v1(self, request: str) -> None:
         path, comma, mode_text = request.rpartition(",")
+        well_formed = comma and mode_text.isascii() and mode_text.isdigit()
+        self._send(path, int(mode_text) if well_formed else None)
+
+    def _send_v2(self, path: str) -> None:
+        name, mode, flags = _SEND_V2.unpack(self._stream.read_exactly(_SEND_V2.size))
+        if name != b"SND2" or flags:
+            self._fail("unsupported flags of SND2")
+            raise StreamClosed
+        self._send(path, mode)
+
+    def _send(self, path: str, mode: int | None) -> None:
+        self._complete = False
         failure: str | None = "missing , in path"
         try:
-            if comma and mode_text.isascii() and mode_text.isdigit():
-                mode = int(mode_text)
+            if mode is not None:
                 failure = self._receive_link(path) if stat.S_ISLNK(mode) else self._receive_file(path, mode & 0o777)
             if failure is None:
                 self._stream.write(_HEAD.pack(b"OKAY", 0))

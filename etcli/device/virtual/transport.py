@@ -20,6 +20,7 @@ from etcli.device.virtual.packets import (
     OKAY,
     OPEN,
     VERSION,
+    VERSION_WITH_SUMS,
     WRTE,
     MalformedPacket,
     Packet,
@@ -151,16 +152,25 @@ class Transport:
     Args:
         banner: what the device says of itself in its CNXN message.
         open_service: maps a service name to what serves it; None refuses it.
+        version: the newest transport version that is spoken. At 0x01000000 payloads bear sums, which are checked.
+        max_payload: bytes of the largest message that is sent and taken.
     """
 
     def __init__(
-        self, connection: socket.socket, *, banner: bytes, open_service: Callable[[str], Service | None]
+        self,
+        connection: socket.socket,
+        *,
+        banner: bytes,
+        open_service: Callable[[str], Service | None],
+        version: int = VERSION,
+        max_payload: int = MAX_PAYLOAD,
     ) -> None:
-        self.max_payload = MAX_PAYLOAD
+        self.max_payload = max_payload
+        self._own_version, self._own_max_payload = version, max_payload
         self._connection = connection
         self._banner = banner
         self._open_service = open_service
-        self._version = VERSION
+        self._version = version
         self._greeted = False
         self._sending = threading.Lock()
         self._lock = threading.Lock()
@@ -171,7 +181,7 @@ class Transport:
         """Serve the connection until it ends. A malformed message ends it; nothing that a peer sends raises from here."""
         with self._connection, self._connection.makefile("rb", buffering=1 << 16) as source:
             try:
-                while (packet := read_packet(source.read)) is not None:
+                while (packet := self._next(source.read)) is not None:
                     self._handle(packet)
             except MalformedPacket as error:
                 _log.warning("connection dropped: %s", error)
@@ -191,6 +201,11 @@ class Transport:
         with self._sending, contextlib.suppress(OSError):
             self._connection.sendall(data)
 
+    def _next(self, read: Callable[[int], bytes]) -> Packet | None:
+        # The first message is the peer's CNXN, which may be as long as it likes; whoever speaks 0x01000000 adds sums to every message.
+        most = self._own_max_payload if self._greeted else MAX_PAYLOAD
+        return read_packet(read, most=most, check_sum=self._own_version <= VERSION_WITH_SUMS and self._greeted)
+
     def _handle(self, packet: Packet) -> None:
         if packet.command == CNXN:
             self._greet(packet)
@@ -205,10 +220,10 @@ class Transport:
 
     def _greet(self, packet: Packet) -> None:
         self._close_streams()
-        self._version = min(packet.arg0, VERSION)
-        self.max_payload = min(max(packet.arg1, 1), MAX_PAYLOAD)
+        self._version = min(packet.arg0, self._own_version)
+        self.max_payload = min(max(packet.arg1, 1), self._own_max_payload)
         self._greeted = True
-        self.send(Packet(CNXN, VERSION, MAX_PAYLOAD, self._banner))
+        self.send(Packet(CNXN, self._own_version, self._own_max_payload, self._banner))
 
     def _open(self, packet: Packet) -> None:
         name = packet.payload.rstrip(b"\0").decode("utf-8", errors="surrogateescape")
