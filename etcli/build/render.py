@@ -11,6 +11,7 @@ from etcli.build.components import Component
 from etcli.build.sources import RunnerSources
 from etcli.common.templating import render
 from etcli.tables import simulated_npu
+from etcli.tables.executorch import load_executorch
 from etcli.tables.operators import OperatorLibrary
 from etcli.tables.simulated_npu import SimulatedNpu
 from etcli.tables.targets import Target
@@ -96,7 +97,8 @@ def render_project(
         "build_type": BUILD_TYPE,
         "binary_dir": BINARY_DIR,
         "cmake_minimum": cmake.MINIMUM,
-        "executorch_release": tools.executorch.release,
+        "executorch": tools.executorch,
+        "installed": load_executorch().chosen(part.cmake_target for part in parts) if tools.executorch.static else {},
         "executorch_dir": tools.executorch.cmake_dir,
         "native_dir": sources.root.parent,
         "ninja": tools.ninja,

@@ -80,6 +80,7 @@ Error register_backend(const Backend& backend) {
   backends().push_back(backend);
   return Error::Ok;
 }
+BackendInterface::~BackendInterface() {}
 size_t get_num_registered_backends() { return backends().size(); }
 Result<const char*> get_backend_name(size_t index) { return backends().at(index).name; }
 BackendInterface* get_backend_class(const char* name) {
@@ -187,11 +188,21 @@ def standin_prefix(
     (source / "CMakeLists.txt").write_text(_project(made, prefix, logging=logging, keep=exported_keep_whole))
     tree = folder / "tree"
     program = cmake.find()
-    configure = [program, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja.find()}", "-S", source, "-B", tree]
-    for argv in (
+    configure: list[str | Path] = [
+        program,
+        "-G",
+        "Ninja",
+        f"-DCMAKE_MAKE_PROGRAM={ninja.find()}",
+        "-S",
+        source,
+        "-B",
+        tree,
+    ]
+    steps: list[list[str | Path]] = [
         [*configure, f"-DCMAKE_BUILD_TYPE={build_type}", f"-DCMAKE_INSTALL_PREFIX={prefix}", *arguments],
         [program, "--build", tree, "--target", "install", "--parallel", "2"],
-    ):
+    ]
+    for argv in steps:
         done = subprocess.run(argv, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
     return prefix

@@ -74,12 +74,12 @@ class ExecutorchPackage:
             raise broken_wheel(self.root, self.release, str(error)) from None
         if match is None or match[1].encode() + b"\0" not in library:
             raise broken_wheel(self.root, self.release, "its schema and its runtime disagree about the program format")
-        return str(match[1])
+        return match[1]
 
     def _static_identifier(self) -> str:
         library = self.libraries / "libexecutorch_core.a"
         try:
-            found = {match.decode() for match in _IDENTIFIER.findall(library.read_bytes())}
+            found: set[str] = {match.decode() for match in _IDENTIFIER.findall(library.read_bytes())}
         except OSError as error:
             raise ToolError(
                 f"cannot read {library}: {error.strerror}",
