@@ -2,7 +2,7 @@
 
 What is lacking is made up for by the device's own shell. The command's text is wrapped: stderr goes to a file that is already removed when the
 command starts, so that nothing stays however it ends; after the command come a marker with `$?`, what was written to stderr, and the marker
-again. The marker is random, so that no output can be taken for it.
+again. The marker is random and stands in the text only in halves, so that no output can be taken for it, a list of processes included.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ LONGEST = 4000
 
 _BLOCK = 64 * 1024
 _LONGEST_STATUS = 8
+_HALF = 23
 _SCRATCH = "/data/local/tmp/.etcli-"
 
 # Without a place for the file, stderr is dropped. `true` and not `:`, whose failing redirection would end the shell. The shell's own remarks
@@ -29,22 +30,29 @@ _WRAPPED = """exec 2>/dev/null; t={scratch}
 if true >$t; then exec 3>$t 4<$t; rm -f $t; else exec 3>/dev/null 4</dev/null; fi
 ( {text}
 ) 2>&3 3>&- 4<&- </dev/null
-echo {marker}$?; cat <&4; echo {marker}"""
+echo {half}{other}$?; cat <&4; echo {half}{other}"""
 
 
 def new_marker() -> str:
-    """A word that no output holds."""
-    return f"=etcli-{secrets.token_hex(12)}="
+    """A word that no output holds: 16 random bytes, half of them in either half."""
+    return f"=etcli-{secrets.token_hex(16)}="
+
+
+def _name(marker: str) -> str:
+    # only the half that tells nobody the marker
+    return marker[:_HALF].strip("=")
 
 
 def wrapped(text: str, marker: str) -> str:
     """Shell text that runs `text` and tells its status and its stderr between two `marker`s."""
-    return _WRAPPED.format(text=text, marker=marker, scratch=_SCRATCH + marker.strip("="))
+    return _WRAPPED.format(
+        text=text, half=marker[:_HALF], other="''" + marker[_HALF:], scratch=_SCRATCH + _name(marker)
+    )
 
 
 def script_file(marker: str) -> str:
     """Path on the device of the file that holds a command too long for one message."""
-    return f"{_SCRATCH}{marker.strip('=')}.sh"
+    return f"{_SCRATCH}{_name(marker)}.sh"
 
 
 def sourced(marker: str) -> str:
