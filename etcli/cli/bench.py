@@ -9,8 +9,12 @@ import click
 from etcli.cli import show
 from etcli.cli.invocation import Invocation, binary_option, device_options, recipe_command, stale_option, target_option
 
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
-@recipe_command("bench", short_help="Measure prefill and decode speed, load time and peak memory.")
+
+@recipe_command(
+    "bench", short_help="Measure prefill and decode speed, load time, memory and heat; compare two reports."
+)
 @target_option
 @device_options
 @click.option(
@@ -19,7 +23,15 @@ from etcli.cli.invocation import Invocation, binary_option, device_options, reci
     metavar="N",
     default=5,
     show_default=True,
-    help="Counted runs, after one warm-up.",
+    help="Counted runs.",
+)
+@click.option(
+    "--warm-up",
+    type=click.IntRange(min=0, max=1000),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Runs before those, not counted; memory over time is watched in the first of them.",
 )
 @click.option(
     "--max-new-tokens",
@@ -28,6 +40,27 @@ from etcli.cli.invocation import Invocation, binary_option, device_options, reci
     default=32,
     show_default=True,
     help="Tokens a run, stop ids ignored.",
+)
+@click.option("--prompt", metavar="TEXT", help="Another prompt than the recipe's.")
+@click.option(
+    "--pause",
+    type=click.FloatRange(min=0, max=3600),
+    metavar="SECONDS",
+    default=0.0,
+    show_default=True,
+    help="Rest between two runs, for a device that gets warm.",
+)
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="A page with plots too: one file that opens offline.",
+)
+@click.option(
+    "--compare",
+    type=(_FILE, _FILE),
+    metavar="A.json B.json",
+    help="Measure nothing; compare two documents of bench --json. Ratios above 1 mean that B is better.",
 )
 @click.option(
     "--bundle",
@@ -40,17 +73,33 @@ def command(
     invocation: Invocation,
     target: str | None,
     runs: int,
+    warm_up: int,
     max_new_tokens: int,
+    prompt: str | None,
+    pause: float,
+    html: Path | None,
+    compare: tuple[Path, Path] | None,
     bundle: Path | None,
     runner_binary: Path | None,
     stale_ok: bool,
 ) -> None:
-    """Measure what was deployed: prefill and decode rates, time to first token, load time and peak memory."""
-    from etcli.verbs.bench import BenchOptions, bench
+    """Measure what was deployed: prefill and decode rates, time to first token and of each token and chunk, load time, memory, heat."""
+    from etcli.verbs.bench import BenchOptions, bench, compare_files, write_page
 
+    if compare is not None:
+        _refuse_beside_compare()
+        comparison = compare_files(*compare)
+        if html is not None:
+            write_page(html, [report for pair in comparison.pairs for report in (pair.a, pair.b)], comparison.pairs)
+        show.compared(invocation.console, comparison)
+        invocation.finish(comparison)
+        return
     options = BenchOptions(
         runs=runs,
+        warm_up=warm_up,
         max_new_tokens=max_new_tokens,
+        pause_s=pause,
+        prompt=prompt,
         target=target,
         bundle=bundle,
         runner_binary=runner_binary,
@@ -58,5 +107,23 @@ def command(
     )
     loaded, workspace = invocation.supported, invocation.workspace
     result = bench(loaded, workspace, invocation.device(), options, invocation.console)
+    if html is not None:
+        write_page(html, [result])
     show.measured(invocation.console, result)
+    if html is not None:
+        invocation.console.note(f"page: {html}")
     invocation.finish(result)
+
+
+def _refuse_beside_compare() -> None:
+    """An option of the measuring beside `--compare` is a misunderstanding."""
+    context = click.get_current_context()
+    told = click.core.ParameterSource.COMMANDLINE
+    other = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name not in ("compare", "html", "json", "verbose", "quiet")
+        and context.get_parameter_source(parameter.name or "") is told
+    ]
+    if other:
+        raise click.UsageError(f"--compare measures nothing; leave out {', '.join(other)}")

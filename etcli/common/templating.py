@@ -53,3 +53,21 @@ def environment() -> jinja2.Environment:
 def render(template: str, **values: Any) -> str:
     """The text of `templates/<template>` with `values` filled in."""
     return environment().get_template(template).render(**values)
+
+
+@functools.lru_cache(maxsize=1)
+def page_environment() -> jinja2.Environment:
+    """The environment for pages: as `environment`, but every value is escaped for HTML, and there is nothing to quote for a shell."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(asset_dir("templates")),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def render_page(template: str, **values: Any) -> str:
+    """The HTML of `templates/<template>` with `values` filled in, each escaped."""
+    return page_environment().get_template(template).render(**values)

@@ -36,11 +36,11 @@ class Sensors(Part):
 
 
 class Figure(Part):
-    """One quantity over all counted runs; no median where no run could measure it. `better` tells in which sense it compares."""
+    """One quantity over all counted runs; no median where no run could measure it. `better` tells in which sense it compares, if in any."""
 
     name: str
     unit: str
-    better: Literal["more", "less"]
+    better: Literal["more", "less", "neither"]
     median: Number | None
     low: Number | None
     high: Number | None
@@ -48,8 +48,8 @@ class Figure(Part):
 
     @property
     def spread(self) -> float | None:
-        """`high - low` as a part of the median."""
-        if self.median is None or self.low is None or self.high is None or not self.median:
+        """`high - low` as a part of the median, where that says something."""
+        if self.better == "neither" or self.median is None or self.low is None or self.high is None or not self.median:
             return None
         return (self.high - self.low) / self.median
 

@@ -6,10 +6,11 @@ from etcli.cli.show.builds import built, deployed
 from etcli.cli.show.exports import exported
 from etcli.cli.show.inspections import inspected
 from etcli.cli.show.lists import device, devices, needs, recipes
-from etcli.cli.show.runs import measured, ran, smoked
+from etcli.cli.show.runs import compared, measured, ran, smoked
 
 __all__ = [
     "built",
+    "compared",
     "deployed",
     "device",
     "devices",

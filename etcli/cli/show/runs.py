@@ -9,8 +9,9 @@ from etcli.output.console import Console
 from etcli.output.units import bytes_text, counted, figure_text, rate_text, seconds_text
 
 if TYPE_CHECKING:
+    from etcli.manifests.bench import BenchReport
     from etcli.manifests.run_record import RunRecord
-    from etcli.verbs.bench import BenchResult
+    from etcli.verbs.bench import Comparison
     from etcli.verbs.smoke import SmokeResult
 
 
@@ -53,22 +54,47 @@ def smoked(console: Console, result: SmokeResult) -> None:
     console.print(f"smoke passed in {seconds_text(sum(stage.seconds for stage in result.stages))}", style="bold green")
 
 
-def measured(console: Console, result: BenchResult) -> None:
-    """Median and spread of each figure."""
-    emulated = _caveat(result.device.emulated, result.simulated)
+def measured(console: Console, result: BenchReport) -> None:
+    """Median and spread of each figure, and each run beside the heat of the device."""
     rows = [
         (
             figure.name,
             *(figure_text(value) for value in (figure.median, figure.low, figure.high)),
+            "-" if figure.spread is None else f"{figure.spread * 100:.1f} %",
             figure.unit,
         )
         for figure in result.figures
     ]
     title = (
-        f"{result.name} on {result.device.serial}{emulated}: {counted(result.prompt_tokens, 'prompt token')}, "
-        f"{result.new_tokens} new, {counted(result.runs, 'run')}"
+        f"{result.name} on {result.device.serial}{_caveat(result.device.emulated, result.simulated)}: "
+        f"{counted(result.prompt_tokens, 'prompt token')}, {result.new_tokens} new, {counted(result.runs, 'run')} after {result.warm_up}"
     )
-    console.table(title, ("figure", "median", "min", "max", "unit"), rows)
+    console.table(title, ("figure", "median", "min", "max", "spread", "unit"), rows)
+    throttled = [run.after.throttling for run in result.each if run.after.throttling]
+    if throttled:
+        console.warn(
+            f"the device slowed itself down because of heat (Android's thermal status {max(throttled)} of 6) in {len(throttled)} of "
+            f"{counted(result.runs, 'run')}; let it cool, or measure with --pause SECONDS",
+            code="bench.throttled",
+        )
+    if result.memory.samples:
+        highest = max(sample.resident_bytes for sample in result.memory.samples)
+        console.note(
+            f"memory of the first run, not counted: {len(result.memory.samples)} looks, at most {bytes_text(highest)}"
+        )
+
+
+def compared(console: Console, result: Comparison) -> None:
+    """The ratio of each figure, and what else differs between the two reports."""
+    for pair in result.pairs:
+        for difference in pair.differences:
+            console.warn(f"the reports differ in {difference}", code="bench.differs")
+        rows = [
+            (item.name, figure_text(item.a), figure_text(item.b), item.unit, f"{item.ratio:.3f}", item.verdict)
+            for item in pair.figures
+        ]
+        title = f"{result.b.name} against {result.a.name} on {pair.b.device.serial}: above 1 the second is better"
+        console.table(title, ("figure", "first", "second", "unit", "ratio", "verdict"), rows)
 
 
 def _caveat(emulated: bool, simulated: bool) -> str:

@@ -1,0 +1,7 @@
+"""How fast and how large a deployed model is: measured, compared with an earlier report, drawn as a page."""
+
+from etcli.verbs.bench.comparing import ComparedPair, Comparison, compare_files
+from etcli.verbs.bench.measuring import BenchOptions, bench
+from etcli.verbs.bench.page import write_page
+
+__all__ = ["BenchOptions", "ComparedPair", "Comparison", "bench", "compare_files", "write_page"]
