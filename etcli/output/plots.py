@@ -98,7 +98,8 @@ def line_chart(
 ) -> Chart | None:
     """A chart of `lines`, its y axis from 0; None where no line has a point.
 
-    With `whole_x` the x axis counts things: it has no ticks between two of them. A point far above the rest (one slow step in a hundred) is drawn, so the axis reaches it.
+    With `whole_x` the x axis counts things: it has no ticks between two of them. A point far above
+    the rest (one slow step in a hundred) is drawn, so the axis reaches it.
     """
     points = [point for line in lines for point in line.points]
     if not points:

@@ -168,7 +168,8 @@ def test_events_in_order_with_true_counts(tiny_bundle, llama_runner) -> None:
     ]
     start, loaded, prefill, stats = (run.one(name) for name in ("start", "loaded", "prefill", "stats"))
     assert (start["protocol"], start["runner"]) == (1, "etcli_llama_runner")
-    assert isinstance(start["pid"], int) and start["pid"] > 0
+    assert type(start["pid"]) is int
+    assert start["pid"] > 0
     assert (loaded["chunks"], loaded["cache"]) == (3, "shift")
     assert loaded["huge_page_bytes"] >= 0
     tokens = [event for event in run.events if event["event"] == "token"]
