@@ -177,7 +177,7 @@ def test_events_in_order_with_true_counts(tiny_bundle, llama_runner) -> None:
     times = [event["t_s"] for event in tokens]
     assert 0 < prefill["seconds"] <= times[0] < times[1] < times[2]
     assert len(prefill["chunk_seconds"]) == 3
-    assert 0 < min(prefill["chunk_seconds"])
+    assert min(prefill["chunk_seconds"]) > 0
     assert sum(prefill["chunk_seconds"]) <= prefill["seconds"]
     assert (stats["prompt_tokens"], stats["new_tokens"], stats["decode_steps"]) == (6, 3, 2)
     assert stats["load_s"] == loaded["load_s"] > 0
