@@ -9,6 +9,7 @@ from pathlib import Path
 import pydantic
 
 from etcli import __version__
+from etcli.build.android import AndroidSettings
 from etcli.build.render import MACHINE_FILE, OWN_FOLDER, Toolset
 from etcli.common.errors import EtcliError
 from etcli.common.hashing import value_sha256
@@ -41,6 +42,7 @@ def make_record(
     recipe_sha256: str,
     *,
     own: Sequence[OperatorLibrary] = (),
+    android: AndroidSettings | None = None,
 ) -> BuildRecord:
     """The record of a build in `folder` from these inputs.
 
@@ -55,6 +57,10 @@ def make_record(
             "compiler": f"{tools.compiler.description} ({tools.compiler.stamp})",
             "ExecuTorch": f"{tools.executorch.version} ({tools.executorch.root}, {library_stamp(tools.executorch)})",
             "ninja": str(tools.ninja),
+            **(
+                {"NDK": f"{tools.ndk.release} {tools.ndk.revision} ({tools.ndk.root})"} if tools.ndk is not None else {}
+            ),
+            **({"API level": str(android.api_level), "C++ runtime": android.stl} if android is not None else {}),
             "machine paths": value_sha256(_without_own(files[MACHINE_FILE])),
             "toolchain file": value_sha256(files.get("toolchain.cmake", "")),
             **{f"{_FOLDER}{library.name}": str(library.root) for library in own},

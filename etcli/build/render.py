@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etcli import __version__
+from etcli.build.android import AndroidSettings
 from etcli.build.components import Component
 from etcli.build.sources import RunnerSources
 from etcli.common.templating import render
 from etcli.tables import simulated_npu
 from etcli.tables.executorch import load_executorch
+from etcli.tables.ndk import ndk_facts
 from etcli.tables.operators import OperatorLibrary
 from etcli.tables.simulated_npu import SimulatedNpu
 from etcli.tables.targets import Target
 from etcli.toolchain import cmake
 from etcli.toolchain.compilers import Compiler
 from etcli.toolchain.executorch import ExecutorchPackage
+from etcli.toolchain.ndk import Ndk
 
 BINARY_DIR = "cmake-build"
 """CMake's build tree inside the build folder."""
@@ -52,11 +55,12 @@ class Linked:
 
 @dataclass(frozen=True)
 class Toolset:
-    """What a build of one target uses."""
+    """What a build of one target uses; `ndk` for Android alone."""
 
     compiler: Compiler
     executorch: ExecutorchPackage
     ninja: Path
+    ndk: Ndk | None = None
 
 
 def render_project(
@@ -68,8 +72,12 @@ def render_project(
     *,
     openmp: bool = False,
     simulated: SimulatedNpu | None = None,
+    android: AndroidSettings | None = None,
+    cpu_flags: Sequence[str] = (),
 ) -> Mapping[str, str]:
     """File name to text of every file of the project. Only `machine.cmake` holds paths of this machine.
+
+    `android` goes with `tools.ndk`, for a target that is Android; `cpu_flags` go to every compilation.
 
     With `simulated` the project compiles the simulated NPU's libraries too.
 
@@ -91,6 +99,11 @@ def render_project(
         "openmp": target.openmp[tools.compiler.kind] if uses_openmp(libraries, openmp=openmp) else None,
         "archives": ARCHIVES,
         "simulated": simulated,
+        "android": android,
+        "ndk": tools.ndk,
+        "ndk_facts": ndk_facts(),
+        "compile_flags": (*target.compile_flags, *cpu_flags),
+        "page_size_option": tools.ndk is None or tools.ndk.page_size_means == "linker_option",
         "simulated_folder": simulated_npu.FOLDER,
         "simulated_includes": simulated_npu.INCLUDES,
         "definitions": {name: _DEFINITIONS[name] for name in sources.definitions},
@@ -106,7 +119,7 @@ def render_project(
         "compiler_name": tools.compiler.path.name,
     }
     names = ["CMakeLists.txt", "CMakePresets.json", MACHINE_FILE]
-    if target.cmake.cross:
+    if target.cmake.cross and android is None:
         names.append("toolchain.cmake")
     return {name: render(f"{name}.j2", **values) for name in names}
 

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etcli import __version__
+from etcli.build.android import AndroidSettings, android_settings, cpu_flags
 from etcli.build.audit import Audit, audit
 from etcli.build.components import Component, components, operator_libraries, simulated_npu
 from etcli.build.record import RECORD, BuildRecord, changed, make_record, read_record, tree_changes
 from etcli.build.render import BINARY_DIR, BUILD_TYPE, Toolset, render_project
 from etcli.build.sources import RunnerSources, read_sources
 from etcli.build.starting import start_problems
+from etcli.build.tools import HostTools, find_host_tools
 from etcli.build.tree import CONFIGURED, Tree, cache_value
 from etcli.common.assets import asset_dir
-from etcli.common.errors import BuildError, EtcliError, Problems, ToolError
+from etcli.common.errors import BuildError, EtcliError, Problems
 from etcli.common.files import remove_tree, write_if_changed
 from etcli.common.hashing import file_sha256, value_sha256
 from etcli.common.locks import exclusive
@@ -30,22 +32,23 @@ from etcli.recipe.outdated import MANIFEST
 from etcli.recipe.resolved import write_resolved
 from etcli.tables.operators import OperatorLibrary
 from etcli.tables.simulated_npu import SimulatedNpu
-from etcli.tables.targets import Target, buildable_target
-from etcli.toolchain import cmake, compilers, executorch, ninja
-from etcli.toolchain.compilers import Compiler
+from etcli.tables.targets import Target, known_target
+from etcli.toolchain import cmake, executorch, ninja
 
 STAGE = "stage"
 
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """What the command line chose. `target` may be `auto`, which is `host` here; `jobs` compilers at once, by default one a core."""
+    """What the command line chose. `target` may be `auto`, which is `host` here; `jobs` compilers at once, by default one a core; `ndk` the folder
+    of `--ndk`."""
 
     target: str
     configure_only: bool = False
     clean: bool = False
     jobs: int | None = None
     dry_run: bool = False
+    ndk: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class _Inputs:
     libraries: tuple[OperatorLibrary, ...]
     simulated: SimulatedNpu | None
     tools: Toolset
+    android: AndroidSettings | None
     files: dict[str, str]
     record: BuildRecord
 
@@ -78,29 +82,35 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
     """Render, configure, compile, put together and audit the runner for one target; do only what its inputs ask for.
 
     Raises:
-        UsageError: there is no such target, or this etcli cannot build it, or one of the user's operator libraries is wrong (exit 2).
+        UsageError: there is no such target, or one of the user's operator libraries is wrong, or the recipe's values do not go together for
+            the target (exit 2).
         ToolError: everything this machine lacks for it, at once (exit 3).
         BuildError: configuration, compilation or the audit failed (exit 7). No manifest is left then.
     """
-    target = _target(options.target)
+    target = known_target("host" if options.target == "auto" else options.target)
     folder = workspace.build(target.name).absolute()
     cmake.check_path(folder, "Name another place with --workspace, or move it.")
     libraries = operator_libraries(loaded, asset_dir("native"))
     for library in libraries:
         cmake.check_path(library.root, "Move it.")
+    android = android_settings(loaded, target, libraries)
+    tools = find_host_tools(loaded, target, options.ndk, android.api_level if android is not None else None)
+    if tools.ndk is not None:
+        cmake.check_path(tools.ndk.root, "Move it, or name another NDK.")
     if options.dry_run and executorch.needs_download(target):
-        _tools(target)
         fetch = f"fetch ExecuTorch for {target.executorch.wheel_platform} with pip"
         return BuildResult(
             None, folder, current=False, plan=(fetch, "configure", "compile", "put the stage together and audit it")
         )
-    inputs = _inputs(loaded, libraries, target, folder, console)
+    inputs = _inputs(loaded, libraries, target, tools, android, folder, console)
 
     def waiting() -> None:
         console.note(f"waiting for another build in {folder}")
 
     if options.dry_run:
         return _planned(folder, inputs, options)
+    for remark in tools.ndk.remarks() if tools.ndk is not None else ():
+        console.note(remark)
     try:
         with exclusive(folder.parent / f".{target.name}.lock", on_wait=waiting):
             planned = _planned(folder, inputs, options)
@@ -117,46 +127,43 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
         ) from error
 
 
-def _target(name: str) -> Target:
-    return buildable_target("host" if name == "auto" else name)
-
-
-def _tools(target: Target) -> tuple[Compiler, Path]:
-    """Compiler and ninja, after a look at everything else that a build needs of this machine and that costs nothing to look for.
-
-    Raises:
-        ToolError: all that is missing.
-    """
-    problems = Problems()
-    compiler = problems.attempt(lambda: compilers.verify(target))
-    ninja_path = problems.attempt(ninja.find)
-    problems.attempt(cmake.find)
-    problems.attempt(executorch.host_package)
-    if problems or compiler is None or ninja_path is None:
-        raise ToolError.many(problems.found)
-    return compiler, ninja_path
-
-
 def _inputs(
-    loaded: LoadedRecipe, libraries: tuple[OperatorLibrary, ...], target: Target, folder: Path, console: Console
+    loaded: LoadedRecipe,
+    libraries: tuple[OperatorLibrary, ...],
+    target: Target,
+    host: HostTools,
+    android: AndroidSettings | None,
+    folder: Path,
+    console: Console,
 ) -> _Inputs:
-    compiler, ninja_path = _tools(target)
     # Fetching is slow, so it waits until nothing else is known to be missing.
     package = executorch.find(target, console)
-    tools = Toolset(compiler, package, ninja_path)
+    tools = Toolset(host.compiler, package, host.ninja, host.ndk)
     sources = read_sources(asset_dir("native"))
     simulated = simulated_npu(loaded.recipe, asset_dir("native"))
     parts = components(loaded.recipe, libraries, simulated)
     openmp = loaded.recipe.build.openmp != "off"
-    files = dict(render_project(target, tools, parts, sources, libraries, openmp=openmp, simulated=simulated))
+    files = dict(
+        render_project(
+            target,
+            tools,
+            parts,
+            sources,
+            libraries,
+            openmp=openmp,
+            simulated=simulated,
+            android=android,
+            cpu_flags=cpu_flags(loaded, target),
+        )
+    )
     fingerprint = build_fingerprint(loaded.recipe, target.name)
     shipped: tuple[RunnerSources | OperatorLibrary, ...] = (sources, *(one for one in libraries if not one.own))
     hashes = {f"{part.root.name}/{name}": sha256 for part in shipped for name, sha256 in part.hashes.items()}
     if simulated is not None:
         hashes |= simulated.hashes
     own = tuple(library for library in libraries if library.own)
-    record = make_record(folder, files, tools, hashes, fingerprint, own=own)
-    return _Inputs(target, parts, sources, libraries, simulated, tools, files, record)
+    record = make_record(folder, files, tools, hashes, fingerprint, own=own, android=android)
+    return _Inputs(target, parts, sources, libraries, simulated, tools, android, files, record)
 
 
 def _planned(folder: Path, inputs: _Inputs, options: BuildOptions) -> BuildResult:
@@ -209,7 +216,8 @@ def _build(
         (folder / MANIFEST).unlink(missing_ok=True)
     write_resolved(loaded, folder.with_name(f"{folder.name}.recipe.yaml"))
     own = tuple(library for library in inputs.libraries if library.own)
-    tree = Tree(folder, cmake.find(), inputs.target.name, console, own)
+    env = {"ANDROID_NDK": str(inputs.tools.ndk.root)} if inputs.tools.ndk is not None else {}
+    tree = Tree(folder, cmake.find(), inputs.target.name, console, own, env)
     for step in plan:
         if step.startswith("remove"):
             console.note(f"building from nothing: {step.partition(': ')[2]}")
@@ -291,6 +299,9 @@ def _manifest(loaded: LoadedRecipe, stage: Path, inputs: _Inputs, seen: Audit) -
         executorch_provider=package.provider,
         compiler=inputs.tools.compiler.description,
         cmake=cmake.verify().version,
+        ndk=inputs.tools.ndk.revision if inputs.tools.ndk is not None else None,
+        api_level=inputs.android.api_level if inputs.android is not None else None,
+        stl=inputs.android.stl if inputs.android is not None else None,
         sources_sha256=value_sha256([_compiled(record), record.project]),
         custom_ops=tuple(_custom(loaded, library) for library in inputs.libraries if _is_custom(loaded, library)),
         operators=seen.operators,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from etcli.build.render import ARCHIVES, BINARY_DIR, BUILD_TYPE
@@ -24,7 +24,7 @@ from etcli.toolchain.build_failures import (
     link_remedy,
     remedy,
 )
-from etcli.toolchain.cmake import hidden_variables
+from etcli.toolchain.cmake import cache_value, hidden_variables
 
 CONFIGURED = "etcli-configured.json"
 """In the build tree once a configuration has succeeded: the record it was made for."""
@@ -34,13 +34,17 @@ _STATUS = re.compile(r"\[(\d+)/(\d+)\] ")
 
 @dataclass(frozen=True)
 class Tree:
-    """The build tree of the project in `folder`, driven through `cmake` and the preset `preset`. `own` are the user's operator libraries."""
+    """The build tree of the project in `folder`, driven through `cmake` and the preset `preset`.
+
+    `own` are the user's operator libraries, `env` variables for CMake that the project asks for.
+    """
 
     folder: Path
     cmake: Path
     preset: str
     console: Console
     own: tuple[OperatorLibrary, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -153,7 +157,7 @@ class Tree:
             if on_line is not None:
                 on_line(line)
 
-        env = {**dict.fromkeys(hidden_variables()), "NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C.UTF-8"}
+        env = {**dict.fromkeys(hidden_variables()), "NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C.UTF-8", **self.env}
         code = stream([self.cmake, *arguments], keep, cwd=self.folder, env=env, log=self.log(step))
         if code < 0:
             lines.append(f"cmake was {describe_exit(code)}")
@@ -168,13 +172,3 @@ class Tree:
             hint=f"{remedy(errors) or 'See the whole log.'} Log: {self.log(step)}",
             file=self.log(step),
         )
-
-
-def cache_value(cache: Path, name: str) -> str | None:
-    """The value of a variable in a CMakeCache.txt, or None."""
-    with contextlib.suppress(OSError):
-        for line in cache.read_text(encoding="utf-8", errors="replace").splitlines():
-            key, separator, value = line.partition("=")
-            if separator and key.partition(":")[0] == name:
-                return value
-    return None

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from etcli.cli import show
-from etcli.cli.invocation import Invocation, device_options, recipe_command, target_option
+from etcli.cli.invocation import Invocation, device_options, ndk_option, recipe_command, target_option
 
 
 @recipe_command("build", short_help="Render and compile the runner for a target, and audit the result.")
 @target_option
 @device_options
+@ndk_option
 @click.option("--configure-only", is_flag=True, help="Render and configure; compile nothing.")
 @click.option("--clean", is_flag=True, help="Build from nothing.")
 @click.option(
@@ -18,7 +21,13 @@ from etcli.cli.invocation import Invocation, device_options, recipe_command, tar
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be done.")
 def command(
-    invocation: Invocation, target: str | None, configure_only: bool, clean: bool, jobs: int | None, dry_run: bool
+    invocation: Invocation,
+    target: str | None,
+    ndk: Path | None,
+    configure_only: bool,
+    clean: bool,
+    jobs: int | None,
+    dry_run: bool,
 ) -> None:
     """Render a CMake project for a target, build it and audit every binary of it.
 
@@ -28,7 +37,9 @@ def command(
     from etcli.verbs.targets import build_target
 
     chosen = build_target(invocation.supported, target, invocation.device if invocation.device_chosen else None)
-    options = BuildOptions(target=chosen, configure_only=configure_only, clean=clean, jobs=jobs, dry_run=dry_run)
+    options = BuildOptions(
+        target=chosen, configure_only=configure_only, clean=clean, jobs=jobs, dry_run=dry_run, ndk=ndk
+    )
     result = build(invocation.supported, invocation.workspace, options, invocation.console)
     show.built(invocation.console, result)
     invocation.finish(result)

@@ -219,6 +219,16 @@ def binary_option(function: Verb) -> Verb:
     )(function)
 
 
+def ndk_option(function: Verb) -> Verb:
+    """`--ndk`."""
+    return click.option(
+        "--ndk",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="PATH",
+        help="Android NDK, before the recipe's and the environment's.",
+    )(function)
+
+
 def stale_option(function: Verb) -> Verb:
     """`--stale-ok`."""
     return click.option("--stale-ok", is_flag=True, help="Use an outdated bundle or build, with a warning.")(function)

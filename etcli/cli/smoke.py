@@ -7,17 +7,23 @@ from pathlib import Path
 import click
 
 from etcli.cli import show
-from etcli.cli.invocation import Invocation, binary_option, device_options, recipe_command, target_option
+from etcli.cli.invocation import Invocation, binary_option, device_options, ndk_option, recipe_command, target_option
 
 
 @recipe_command("smoke", short_help="All four stages, then compare the device's tokens with the eager reference.")
 @target_option
 @device_options
+@ndk_option
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a JUnit report.")
 @click.option("--require-device", is_flag=True, help="Fail (exit 4) where no physical device is connected.")
 @binary_option
 def command(
-    invocation: Invocation, target: str | None, junit: Path | None, require_device: bool, runner_binary: Path | None
+    invocation: Invocation,
+    target: str | None,
+    ndk: Path | None,
+    junit: Path | None,
+    require_device: bool,
+    runner_binary: Path | None,
 ) -> None:
     """Export, build, deploy and run, then compare the device's token ids with the eager reference.
 
@@ -32,6 +38,7 @@ def command(
         junit=junit,
         require_device=require_device,
         runner_binary=runner_binary,
+        ndk=ndk,
     )
     result = smoke(invocation.supported, invocation.workspace, options, invocation.console)
     show.smoked(invocation.console, result)

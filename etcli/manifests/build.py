@@ -60,9 +60,18 @@ class BuildManifest(Manifest):
     executorch_provider: str
     compiler: str
     cmake: str
+    ndk: str | None = pydantic.Field(default=None, description="the NDK's revision, as `27.2.12479018`; Android only")
+    api_level: int | None = pydantic.Field(default=None, description="lowest Android API level that it runs on")
+    stl: str | None = pydantic.Field(default=None, description="Android's C++ runtime: c++_static or c++_shared")
     sources_sha256: str = pydantic.Field(description="over the native sources and rendered files")
     custom_ops: tuple[CustomOperators, ...] = pydantic.Field(
         default=(), description="what the precision and build.custom_ops linked in, beside the runner's own operators"
+    )
+    cpu_features: tuple[str, ...] = pydantic.Field(
+        default=(), description="what /proc/cpuinfo of a device has to list, beyond what every device of the ABI has"
+    )
+    dispatched: dict[str, tuple[str, ...]] = pydantic.Field(
+        default_factory=dict, description="sources by their CPU features, called only where the CPU has them"
     )
     operators: tuple[str, ...] = pydantic.Field(description="operators that the runner provides, as `aten::add.out`")
     backends: tuple[str, ...] = pydantic.Field(description="delegates that the runner provides")

@@ -17,7 +17,7 @@ from etcli.common.workspace import cache_dir
 from etcli.output.console import Console
 from etcli.tables.op_yaml import DESCRIPTION
 from etcli.tables.operators import OperatorLibrary
-from etcli.tables.targets import buildable_target
+from etcli.tables.targets import known_target
 from etcli.toolchain import cmake, compilers, ninja
 from etcli.toolchain.build_failures import (
     compile_errors,
@@ -60,7 +60,7 @@ def find_tools(package: Callable[[], P], way_out: str) -> tuple[Compiler, P]:
         ToolError: any is missing; all that are missing at once, each with its remedy and the way out.
     """
     problems = Problems()
-    compiler = problems.attempt(lambda: compilers.verify(buildable_target("host")))
+    compiler = problems.attempt(lambda: compilers.verify(known_target("host")))
     problems.attempt(cmake.find)
     problems.attempt(ninja.find)
     found = problems.attempt(package)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from etcli.common.errors import Problem
+from etcli.recipe.android import api_level_findings, simulator_findings
 from etcli.recipe.fingerprint import RING_BACKENDS
 from etcli.recipe.neuron import (
     calibration_findings,
@@ -145,6 +146,8 @@ CHECKS = (
     Check(("build.executorch",), _executorch),
     Check(("build.target",), _target),
     Check(("build.custom_ops",), _custom_ops),
+    Check(("build.api_level",), api_level_findings),
+    Check(("build.target", "neuron"), simulator_findings),
     Check(("neuron",), platform_findings),
     Check(("neuron",), compile_spec_findings),
     Check(("neuron",), calibration_findings),

@@ -27,7 +27,6 @@ class NotYet:
 
 
 NOT_YET: tuple[NotYet, ...] = (
-    NotYet("build.target", lambda r: r.build.target == "android", "target android", "Use host or linux-aarch64."),
     NotYet(
         "build.executorch.from",
         lambda r: r.build.executorch.from_ in ("source", "prefix"),

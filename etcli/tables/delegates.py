@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import pydantic
 
 from etcli.common.errors import BuildError
-from etcli.tables.op_yaml import Component, Definition, Name, Source
+from etcli.tables.op_yaml import ApiLevel, Component, Definition, Name, Source
 from etcli.tables.operators import OperatorLibrary, source_hashes
 from etcli.tables.shipped import check_there, read_shipped
 
@@ -31,7 +31,9 @@ class _Description(pydantic.BaseModel):
     sources: tuple[Source, ...] = pydantic.Field(min_length=1, strict=False)
     definitions: Annotated[tuple[Definition, ...], _List] = ()
     components: Annotated[tuple[Component, ...], _List] = ("runtime",)
-    system_libraries: Annotated[tuple[Literal["dl", "log", "android"], ...], _List] = ()
+    system_libraries: Annotated[tuple[Literal["dl"], ...], _List] = ()
+    android_libraries: Annotated[tuple[Literal["log", "android"], ...], _List] = ()
+    api_level: ApiLevel | None = None
 
 
 def read_delegate(root: Path) -> OperatorLibrary:
@@ -55,4 +57,6 @@ def read_delegate(root: Path) -> OperatorLibrary:
         hashes=source_hashes(root, (*read.sources, DESCRIPTION), BuildError),
         backends=read.backends,
         system_libraries=read.system_libraries,
+        android_libraries=read.android_libraries,
+        api_level=read.api_level,
     )

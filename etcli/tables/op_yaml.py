@@ -112,6 +112,7 @@ CommonFlag = Annotated[str, pydantic.AfterValidator(_common_flag)]
 Schema = Annotated[str, pydantic.AfterValidator(_schema)]
 Definition = Annotated[str, pydantic.AfterValidator(_definition)]
 Family = Annotated[str, pydantic.AfterValidator(_family)]
+ApiLevel = Annotated[int, pydantic.Field(ge=21, le=99)]
 Component = Literal["runtime", "threadpool", "kernels_optimized", "kernels_quantized"]
 
 
@@ -130,6 +131,7 @@ class Description(pydantic.BaseModel):
     components: tuple[Component, ...] = pydantic.Field(default=("runtime",), strict=False)
     torch: tuple[Source, ...] = pydantic.Field(default=(), strict=False)
     openmp: bool = False
+    api_level: ApiLevel | None = None
 
 
 class _Places:

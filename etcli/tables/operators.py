@@ -34,7 +34,8 @@ class OperatorLibrary:
     are for all of them; `components` are the parts of ExecuTorch's package that it is linked with, `hashes` the SHA-256 of every file by
     path relative to `root`. `torch` are the sources of a PyTorch binding, which the library for ExecuTorch is compiled without; `openmp` is
     whether the sources can use OpenMP. `own` is whether the folder is the user's own, not one of etcli's. `backends` are the ids of its
-    delegates, `system_libraries` what `-l` takes of the target's own libraries.
+    delegates, `system_libraries` what `-l` takes of the target's own libraries, `android_libraries` what it takes on Android beside them.
+    `api_level` is the lowest Android API level whose functions the sources can do with, None where every one has all they call.
     """
 
     name: str
@@ -52,6 +53,8 @@ class OperatorLibrary:
     own: bool = False
     backends: tuple[str, ...] = ()
     system_libraries: tuple[str, ...] = ()
+    android_libraries: tuple[str, ...] = ()
+    api_level: int | None = None
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -97,6 +100,7 @@ def read_operators(root: Path, *, own: bool = False, error: type[EtcliError] = B
         openmp=read.openmp,
         flags=read.flags,
         own=own,
+        api_level=read.api_level,
     )
 
 

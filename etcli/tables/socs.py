@@ -49,9 +49,10 @@ class KnownSoc(Row):
 
 
 class Soc(KnownSoc):
-    """A chip whose NPU can be compiled for."""
+    """A chip whose NPU can be compiled for. `march` is the instruction set that all its cores have, as compilers' `-march` takes it."""
 
     npu: Literal["neuron"]
+    march: Annotated[str, pydantic.StringConstraints(pattern=r"^armv[89](\.[0-9])?-a(\+[a-z0-9]+)*$")]
     variants: tuple[Variant, ...] = pydantic.Field(strict=False)
 
     def has_variant(self, name: str) -> bool:

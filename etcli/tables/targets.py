@@ -71,13 +71,12 @@ class Target(Row):
     `machine` is the ELF e_machine as pyelftools names it, `abi` Android's name of the instruction set (what `ro.product.cpu.abilist`
     holds), `interpreter` the program interpreter (PT_INTERP) of its dynamic executables. `system_libraries` are on every device of
     the target and never deployed; `runtime_libraries` are the compiler's C++ runtime and always deployed. `min_load_alignment` is in
-    bytes and holds for each PT_LOAD segment of everything staged.
-    `supported` is whether this etcli can build it; the others are described for the verbs that read their files.
+    bytes and holds for each PT_LOAD segment of everything staged. `api_level` is the lowest Android API level that a build may be for, and the
+    one that it is for where nothing asks for more.
     """
 
     name: str
     title: str
-    supported: bool
     system: Literal["linux", "android"]
     triple: str
     abi: Literal["x86_64", "arm64-v8a"]
@@ -92,12 +91,12 @@ class Target(Row):
     link_flags: tuple[str, ...] = pydantic.Field(strict=False)
     openmp: Mapping[Literal["gcc", "clang"], OpenMP]
     runtime_libraries: tuple[str, ...] = pydantic.Field(strict=False)
+    system_libraries: tuple[str, ...] = pydantic.Field(strict=False)
     later_system_libraries: Mapping[str, int] = pydantic.Field(
         default={}, description="by the API level that brought each"
     )
-    system_libraries: tuple[str, ...] = pydantic.Field(strict=False)
     min_load_alignment: int = pydantic.Field(gt=0)
-    api_level: int | None = pydantic.Field(description="Android API level built for by default")
+    api_level: int | None = pydantic.Field(description="lowest Android API level built for, and the default")
 
     @pydantic.field_validator("min_load_alignment")
     @classmethod
@@ -138,7 +137,7 @@ def load_targets() -> Mapping[str, Target]:
 
 
 def known_target(name: str) -> Target:
-    """The target `name`, supported or not.
+    """The target `name`.
 
     Raises:
         UsageError: there is none.
@@ -148,26 +147,6 @@ def known_target(name: str) -> Target:
         raise UsageError(
             f"there is no target {name!r}",
             code="build.unknown_target",
-            hint=f"Targets are: {_buildable()}.",
+            hint=f"Targets are: {', '.join(targets)}.",
         )
     return targets[name]
-
-
-def buildable_target(name: str) -> Target:
-    """The target `name`, which this etcli can build for.
-
-    Raises:
-        UsageError: there is none, or it is not supported yet.
-    """
-    target = known_target(name)
-    if not target.supported:
-        raise UsageError(
-            f"this etcli cannot build for {target.name} ({target.title}) yet",
-            code="build.unsupported_target",
-            hint=f"Targets that it can build for: {_buildable()}.",
-        )
-    return target
-
-
-def _buildable() -> str:
-    return ", ".join(target.name for target in load_targets().values() if target.supported)

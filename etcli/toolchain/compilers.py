@@ -1,4 +1,4 @@
-"""The C++ compiler of a target: found on PATH, asked what it builds for, or explained with the apt line."""
+"""The C++ compiler of a target: found on PATH or in the NDK, asked what it builds for, or explained with the apt line."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ class Compiler:
     stamp: str
 
 
-def verify(target: Target) -> Compiler:
+def verify(target: Target, program: Path | None = None) -> Compiler:
     """The C++ compiler for `target`. For a native target `$CXX` goes before the table's names, as CMake itself has it.
+
+    Args:
+        program: the compiler to take instead: the NDK's, which builds for several targets and is told by CMake's toolchain file for which.
 
     Raises:
         ToolError: `compiler.missing`, `compiler.broken`, `compiler.wrong_target` or `compiler.too_old`; the hint is the apt line.
@@ -39,7 +42,7 @@ def verify(target: Target) -> Compiler:
     hint = apt_hint(target.compiler.apt) if target.compiler.apt else "Install a compiler for this target."
     chosen = "" if target.cmake.cross else os.environ.get("CXX", "")
     names = (chosen,) if chosen else target.compiler.cxx
-    path = next((found for name in names if (found := on_path(name))), None)
+    path = program or next((found for name in names if (found := on_path(name))), None)
     if path is None:
         where = "$CXX" if chosen else f"target {target.name}"
         raise ToolError(
@@ -52,7 +55,9 @@ def verify(target: Target) -> Compiler:
     if not triple or not version:
         raise ToolError(f"{path} does not start, or is no compiler", code="compiler.broken", hint=hint)
     kind: Literal["gcc", "clang"] = "clang" if "clang" in first else "gcc"
-    if triple.split("-")[0] != target.triple.split("-")[0]:
+    if program is not None:
+        triple = target.triple
+    elif triple.split("-")[0] != target.triple.split("-")[0]:
         raise ToolError(
             f"{path} builds for {triple}, target {target.name} needs {target.triple}",
             code="compiler.wrong_target",

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from etcli.build.android import android_settings
+from etcli.build.components import operator_libraries
 from etcli.checkpoint.checks import header_problems
 from etcli.checkpoint.hub_errors import missing_package, package_is_missing
 from etcli.checkpoint.source import peek
+from etcli.common.assets import asset_dir
 from etcli.common.errors import DeployError, EtcliError, ToolError
 from etcli.common.needs import Need, missing_need, needed, problems_of, tried
 from etcli.common.workspace import cache_dir, offline
@@ -30,8 +33,9 @@ from etcli.recipe.neuron import neuron_problems
 from etcli.recipe.sources import adapter_path
 from etcli.recipe.support import unsupported
 from etcli.tables.socs import find_soc, told_soc
-from etcli.tables.targets import Target, buildable_target, known_target
+from etcli.tables.targets import Target, known_target
 from etcli.toolchain import bubblewrap, cmake, compilers, executorch, ninja, qemu
+from etcli.toolchain.ndk import find_ndk
 from etcli.toolchain.neuropilot import device_needs
 from etcli.toolchain.programs import answer, version_in
 from etcli.verbs.targets import device_target
@@ -62,9 +66,16 @@ class Diagnosis:
 
 
 def doctor(
-    loaded: LoadedRecipe, target: str | None, device: Callable[[], Device] | None, console: Console
+    loaded: LoadedRecipe,
+    target: str | None,
+    device: Callable[[], Device] | None,
+    console: Console,
+    ndk: Path | None = None,
 ) -> Diagnosis:
-    """Look at everything `loaded` needs for `target`; without one, for the target of the recipe, of the device, or of the virtual phone."""
+    """Look at everything `loaded` needs for `target`; without one, for the target of the recipe, of the device, or of the virtual phone.
+
+    `ndk` is the folder of `--ndk`.
+    """
     needs: list[Need] = [_python(), *_packages(), _recipe(loaded), _checkpoint(loaded), *tool_needs(loaded)]
     chosen: Device | None = None
     if device is not None:
@@ -83,10 +94,10 @@ def doctor(
     needs += [
         tried("cmake", "configures the build", lambda: _program(cmake.verify())),
         tried("ninja", "runs the build", lambda: _program(ninja.verify())),
-        *_target_needs(row),
+        *_target_needs(loaded, row, ndk),
         tried("adb", "reaches the device", _adb),
     ]
-    if chosen is None or chosen.facts().emulated:
+    if chosen.facts().emulated if chosen is not None else row.system == "linux":
         needs.append(tried("bubblewrap", "the virtual device's own /data", lambda: _program(bubblewrap.verify())))
         needs.append(tried("init", "the virtual device's first process, compiled here once", _init))
         if row.emulator is not None:
@@ -107,13 +118,24 @@ def doctor(
     return Diagnosis(loaded.recipe.name, name, tuple(needs))
 
 
-def _target_needs(target: Target) -> Iterable[Need]:
-    try:
-        buildable_target(target.name)
-    except EtcliError as error:  # what it would need is of no use yet
-        yield missing_need(f"target {target.name}", "what the runner is built for", error)
-        return
-    yield tried(f"C++ compiler for {target.name}", "compiles the runner", lambda: _compiler(target))
+def _target_needs(loaded: LoadedRecipe, target: Target, ndk: Path | None) -> Iterable[Need]:
+    program: Path | None = None
+    if target.system == "android":
+        yield tried("build for Android", "the lowest Android, and the C++ runtime", lambda: _settings(loaded, target))
+        name, why = "Android NDK", "compiler, linker and C++ runtime for phones"
+        try:
+            found = find_ndk(loaded, target, ndk)
+        except EtcliError as error:
+            for problem in error.problems:
+                yield needed(name, why, problem)
+        else:
+            remarks = "; ".join(found.remarks())
+            version = f"{found.release} ({found.revision}), named by {found.said_by}"
+            yield Need(name, why, "warning" if remarks else "ok", version, str(found.root), remarks or None)
+            program = found.compiler
+    if program is not None or target.system != "android":
+        name = f"C++ compiler for {target.name}"
+        yield tried(name, "compiles the runner", lambda: _compiler(target, program))
     yield tried(f"ExecuTorch for {target.name}", "the runtime that the runner links", lambda: _executorch(target))
 
 
@@ -121,8 +143,13 @@ def _program(program: object) -> tuple[str, str]:
     return str(getattr(program, "version")), str(getattr(program, "path"))  # noqa: B009
 
 
-def _compiler(target: Target) -> tuple[str, str]:
-    found = compilers.verify(target)
+def _settings(loaded: LoadedRecipe, target: Target) -> tuple[str, str]:
+    settings = android_settings(loaded, target, operator_libraries(loaded, asset_dir("native")))
+    return (f"API level {settings.api_level}, {settings.stl}" if settings is not None else ""), ""
+
+
+def _compiler(target: Target, program: Path | None) -> tuple[str, str]:
+    found = compilers.verify(target, program)
     return f"{found.kind} {found.version}", str(found.path)
 
 

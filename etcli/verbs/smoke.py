@@ -39,7 +39,7 @@ STAGES = ("device", "export", "build", "deploy", "run", "compare")
 
 @dataclass(frozen=True)
 class SmokeOptions:
-    """How to choose the device and target, and where a JUnit report goes. `runner_binary` as in `RunOptions`."""
+    """How to choose the device and target, and where a JUnit report goes. `runner_binary` as in `RunOptions`, `ndk` as in `BuildOptions`."""
 
     serial: str | None = None
     virtual: str | None = None
@@ -47,6 +47,7 @@ class SmokeOptions:
     junit: Path | None = None
     require_device: bool = False
     runner_binary: Path | None = None
+    ndk: Path | None = None
 
 
 class Stage(Part):
@@ -143,11 +144,11 @@ def _smoke(
     device = stages.run("device", lambda: choose_device(options, console))
     target = stages.run("device", lambda: _target(loaded, device, options.target))
     # An export may take long; what the build and the run after it lack is known before.
-    stages.run("build", lambda: _check_build(loaded, workspace, target, console), partial=True)
+    stages.run("build", lambda: _check_build(loaded, workspace, target, options.ndk, console), partial=True)
     if (binary := options.runner_binary) is not None:
         stages.run("run", lambda: check_binary(binary, known_target(target)), partial=True)
     bundle = stages.run("export", lambda: _export(loaded, workspace, console, stages))
-    stages.run("build", lambda: _build(loaded, workspace, target, console, stages))
+    stages.run("build", lambda: _build(loaded, workspace, target, options.ndk, console, stages))
     deployed = stages.run("deploy", lambda: _deploy(loaded, workspace, device, target, console, stages))
     record = stages.run("run", lambda: _run(loaded, workspace, device, target, options.runner_binary, console, stages))
     return stages.run("compare", lambda: _compare(loaded, workspace, bundle, deployed, record, console, stages))
@@ -180,13 +181,15 @@ def _export(loaded: LoadedRecipe, workspace: Workspace, console: Console, stages
     return result.manifest
 
 
-def _check_build(loaded: LoadedRecipe, workspace: Workspace, target: str, console: Console) -> None:
-    options = BuildOptions(target=target, configure_only=False, clean=False, jobs=None, dry_run=True)
+def _check_build(loaded: LoadedRecipe, workspace: Workspace, target: str, ndk: Path | None, console: Console) -> None:
+    options = BuildOptions(target=target, dry_run=True, ndk=ndk)
     build(loaded, workspace, options, console)
 
 
-def _build(loaded: LoadedRecipe, workspace: Workspace, target: str, console: Console, stages: _Stages) -> None:
-    options = BuildOptions(target=target, configure_only=False, clean=False, jobs=None, dry_run=False)
+def _build(
+    loaded: LoadedRecipe, workspace: Workspace, target: str, ndk: Path | None, console: Console, stages: _Stages
+) -> None:
+    options = BuildOptions(target=target, ndk=ndk)
     stages.current = build(loaded, workspace, options, console).current
 
 

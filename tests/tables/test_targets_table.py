@@ -17,7 +17,6 @@ from etcli.tables.targets import Target, load_targets
 
 def test_known_targets_and_order():
     assert list(load_targets()) == ["host", "linux-aarch64", "android"]
-    assert [target.name for target in load_targets().values() if target.supported] == ["host", "linux-aarch64"]
 
 
 def test_table_cannot_be_changed():
