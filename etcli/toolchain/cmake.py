@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -45,3 +46,13 @@ def check_path(folder: Path, hint: str) -> None:
 def hidden_variables() -> list[str]:
     """Variables of the environment that a build must not depend on, and that CMake is therefore started without."""
     return [name for name in os.environ if _UNSEEN.fullmatch(name)]
+
+
+def cache_value(cache: Path, name: str) -> str | None:
+    """The value of a variable in a CMakeCache.txt, or None."""
+    with contextlib.suppress(OSError):
+        for line in cache.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, separator, value = line.partition("=")
+            if separator and key.partition(":")[0] == name:
+                return value
+    return None
