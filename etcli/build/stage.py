@@ -9,14 +9,16 @@ from pathlib import Path
 
 from etcli import __version__
 from etcli.build.android import AndroidSettings, android_settings, cpu_flags
-from etcli.build.audit import Audit, audit
+from etcli.build.audit import Audit
+from etcli.build.audit.cpu import CpuUse
+from etcli.build.checking import Checked, check_commands, check_stage
 from etcli.build.components import Component, components, operator_libraries, simulated_npu
 from etcli.build.record import RECORD, BuildRecord, changed, make_record, read_record, tree_changes
 from etcli.build.render import BINARY_DIR, BUILD_TYPE, Toolset, render_project
 from etcli.build.sources import RunnerSources, read_sources
-from etcli.build.starting import start_problems
 from etcli.build.tools import HostTools, find_host_tools
-from etcli.build.tree import CONFIGURED, Tree, cache_value
+from etcli.build.tree import CONFIGURED, Tree
+from etcli.build.vendor import vendor_libraries
 from etcli.common.assets import asset_dir
 from etcli.common.errors import BuildError, EtcliError, Problems
 from etcli.common.files import remove_tree, write_if_changed
@@ -72,6 +74,7 @@ class _Inputs:
     sources: RunnerSources
     libraries: tuple[OperatorLibrary, ...]
     simulated: SimulatedNpu | None
+    vendor: tuple[Path, ...]
     tools: Toolset
     android: AndroidSettings | None
     files: dict[str, str]
@@ -161,9 +164,11 @@ def _inputs(
     hashes = {f"{part.root.name}/{name}": sha256 for part in shipped for name, sha256 in part.hashes.items()}
     if simulated is not None:
         hashes |= simulated.hashes
+    vendor = vendor_libraries(loaded, target, console)
+    hashes |= {f"vendor/{path.name}": file_sha256(path) for path in vendor}
     own = tuple(library for library in libraries if library.own)
     record = make_record(folder, files, tools, hashes, fingerprint, own=own, android=android)
-    return _Inputs(target, parts, sources, libraries, simulated, tools, android, files, record)
+    return _Inputs(target, parts, sources, libraries, simulated, vendor, tools, android, files, record)
 
 
 def _planned(folder: Path, inputs: _Inputs, options: BuildOptions) -> BuildResult:
@@ -200,7 +205,7 @@ def _clean_reason(folder: Path, configured: BuildRecord | None, inputs: _Inputs,
         return "its configuration did not finish"
     if reasons := tree_changes(configured.tree, inputs.record.tree):
         return "; ".join(reasons)
-    build_type = cache_value(folder / BINARY_DIR / "CMakeCache.txt", "CMAKE_BUILD_TYPE")
+    build_type = cmake.cache_value(folder / BINARY_DIR / "CMakeCache.txt", "CMAKE_BUILD_TYPE")
     return None if build_type == BUILD_TYPE else f"its cache says {build_type or 'no'} build type, not {BUILD_TYPE}"
 
 
@@ -229,6 +234,20 @@ def _build(
             tree.configured.unlink(missing_ok=True)
             tree.configure()
             inputs.record.write(tree.configured)
+    checked = Checked(
+        loaded,
+        inputs.target,
+        folder,
+        inputs.files,
+        tuple(inputs.sources.programs),
+        inputs.parts,
+        inputs.libraries,
+        inputs.sources.root.parent,
+        inputs.simulated,
+        inputs.vendor,
+        api_level=inputs.android.api_level if inputs.android is not None else None,
+    )
+    use = check_commands(checked, tree.path, cpu_flags(loaded, inputs.target))
     if options.configure_only:
         return BuildResult(None, folder, current=False, plan=plan)
     with console.step(f"compile {inputs.target.name}"):
@@ -237,17 +256,8 @@ def _build(
         fresh = Path(text) / STAGE
         tree.install(fresh)
         archives = {library.name: tree.archive(library.name) for library in inputs.libraries}
-        simulated = inputs.simulated.libraries if inputs.simulated is not None else ()
-        opened = {library.name: "simulated NPU, opened while a program runs" for library in simulated}
-        seen = audit(
-            fresh, inputs.target, tuple(inputs.sources.programs), inputs.parts, inputs.libraries, archives, opened
-        )
-        if seen.problems:
-            raise EtcliError.many(seen.problems)
-        programs = tuple(inputs.sources.programs)
-        if ending := start_problems(fresh, inputs.target, programs, inputs.libraries, archives):
-            raise EtcliError.many(ending)
-        manifest = _manifest(loaded, fresh, inputs, seen)
+        seen = check_stage(checked, fresh, archives, console)
+        manifest = _manifest(loaded, fresh, inputs, seen, use)
         remove_tree(folder / STAGE)
         fresh.rename(folder / STAGE)
     inputs.record.write(folder / RECORD)
@@ -272,7 +282,7 @@ def _whole(folder: Path) -> BuildManifest | None:
     return manifest
 
 
-def _manifest(loaded: LoadedRecipe, stage: Path, inputs: _Inputs, seen: Audit) -> BuildManifest:
+def _manifest(loaded: LoadedRecipe, stage: Path, inputs: _Inputs, seen: Audit, use: CpuUse) -> BuildManifest:
     files = []
     for path in sorted(stage.iterdir()):
         executable = path.name in inputs.sources.programs
@@ -304,6 +314,8 @@ def _manifest(loaded: LoadedRecipe, stage: Path, inputs: _Inputs, seen: Audit) -
         stl=inputs.android.stl if inputs.android is not None else None,
         sources_sha256=value_sha256([_compiled(record), record.project]),
         custom_ops=tuple(_custom(loaded, library) for library in inputs.libraries if _is_custom(loaded, library)),
+        cpu_features=use.needed,
+        dispatched=dict(use.dispatched),
         operators=seen.operators,
         backends=seen.backends,
         program=package.program_identifier(),

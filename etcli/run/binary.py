@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from etcli.common.errors import EtcliError, UsageError
+from etcli.common.errors import UsageError
 from etcli.common.hashing import file_sha256
 from etcli.device.base import Device
 from etcli.device.deployed import RUNNER_BINARY, RUNNER_LIBRARIES
 from etcli.manifests.build import BuildManifest, ElfFacts
-from etcli.recipe.loaded import LoadedRecipe
-from etcli.tables.neuropilot import neuropilot
 from etcli.tables.targets import Target, known_target
 from etcli.toolchain.elf import read_elf
-from etcli.toolchain.neuropilot import find_library, find_sdk
 
 
 @dataclass(frozen=True)
@@ -81,20 +77,6 @@ def place_binary(
     for library in libraries:
         _send(device, library, f"{folder}/{RUNNER_LIBRARIES}/{library.name}")
     return Placed(path, f"{folder}/{RUNNER_LIBRARIES}" if libraries else None)
-
-
-def vendor_libraries(loaded: LoadedRecipe) -> list[Path]:
-    """MediaTek's libraries for the phone, out of the SDK that the recipe or the environment names. None where there is none: a phone may have its own."""
-    neuron = loaded.recipe.neuron
-    if loaded.recipe.export.backend != "neuron" or neuron is None or neuron.simulated:
-        return []
-    root, found = None, []
-    with contextlib.suppress(EtcliError):
-        root = find_sdk(loaded).root
-    for library in neuropilot().libraries:
-        with contextlib.suppress(EtcliError):
-            found.append(find_library(library, root))
-    return found
 
 
 def _libraries(binary: Path, needed: Sequence[str], opens: Sequence[str]) -> Iterator[Path]:

@@ -15,6 +15,7 @@ from etcli.common.hashing import file_sha256
 from etcli.common.workspace import Workspace
 from etcli.device.base import Device
 from etcli.device.builds import LocalBuild, choose_build
+from etcli.device.cpu import check_cpu
 from etcli.device.deployed import deployment_difference, folder_problem, read_deployment
 from etcli.device.platform import check_platform
 from etcli.manifests.bundle import BundleManifest
@@ -23,7 +24,7 @@ from etcli.output.console import Console, Warn
 from etcli.output.units import seconds_text
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST, command_line, require_bundle
-from etcli.run.binary import Placed, place_binary, vendor_libraries
+from etcli.run.binary import Placed, place_binary
 from etcli.run.capture import RECORD, Capture
 from etcli.run.events import AnyEvent, Loaded, Note, Start
 from etcli.run.failure import explain
@@ -31,6 +32,7 @@ from etcli.run.outcome import Answer, make_record
 from etcli.run.prompt import open_bundle_tokenizer, prompt_ids
 from etcli.run.runners import RUNNERS, Job, Runner
 from etcli.run.session import Session, run_program
+from etcli.toolchain.neuropilot import device_libraries
 
 __all__ = ["RunOptions", "run"]
 
@@ -66,7 +68,7 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
         StaleError: bundle or build is missing or outdated, or the device does not hold them.
         UsageError: the prompt is empty or too long for the cache.
         DeployError: the bundle's platform is not the device's.
-        RunError: the runner failed, was killed, or printed what its protocol does not allow.
+        RunError: the device's CPU lacks what the build uses; the runner failed, was killed, or printed what its protocol does not allow.
         DeviceError: the device cannot be reached.
         InterruptedByUser: Ctrl-C; the program on the device has been ended and the record kept.
     """
@@ -111,6 +113,7 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
     )
     rebuild = command_line("build", loaded, workspace, "--target", build.target)
     check_platform(bundle, build.manifest, device, rebuild=rebuild, force=options.force, console=console)
+    check_cpu(build.manifest, device, rebuild=rebuild, force=options.force, console=console)
     _check_deployed(loaded, workspace, device, runner, file_sha256(bundle_folder / MANIFEST), build, options, console)
 
     folder = recipe.device_dir
@@ -133,7 +136,7 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
     ):
         program = Placed(f"{folder}/bin/{runner.program}")
         if options.runner_binary is not None:
-            others = vendor_libraries(loaded) if runner.opens else ()
+            others = device_libraries(loaded) if runner.opens else ()
             program = place_binary(device, folder, options.runner_binary, build.manifest, runner.opens, others)
         argv = [program.path, *launch.arguments]
         console.detail(f"    {shlex.join(argv)}")

@@ -6,6 +6,7 @@ Nothing of it can be downloaded by a program or handed on, so each part that is 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -151,6 +152,20 @@ def find_library(library: Library, root: Path | None) -> Path:
         code="neuropilot.library",
         hint=f"It comes with the NeuroPilot Express SDK ({neuropilot().portal}); ${library.environment} names it where it stands elsewhere.",
     )
+
+
+def device_libraries(loaded: LoadedRecipe) -> list[Path]:
+    """The SDK's libraries for the phone that there are. None where the recipe's NPU is not MediaTek's, or no SDK is named: a phone may have its own."""
+    neuron = loaded.recipe.neuron
+    if loaded.recipe.export.backend != "neuron" or neuron is None or neuron.simulated:
+        return []
+    root, found = None, []
+    with contextlib.suppress(EtcliError):
+        root = find_sdk(loaded).root
+    for library in neuropilot().libraries:
+        with contextlib.suppress(EtcliError):
+            found.append(find_library(library, root))
+    return found
 
 
 def check_library(library: Library, path: Path) -> None:

@@ -23,9 +23,10 @@ from etcli.manifests.run_record import RunRecord
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.schema import Recipe
-from etcli.run.binary import place_binary, vendor_libraries
+from etcli.run.binary import place_binary
 from etcli.run.runners.mtk_runner import MtkRunner
 from etcli.run.stage import RunOptions, run
+from etcli.toolchain.neuropilot import device_libraries
 from etcli.verbs.bench import BenchOptions, bench
 
 COMPILER = shutil.which("cc") or "cc"
@@ -117,9 +118,9 @@ def test_the_vendors_libraries_come_from_the_sdk(
     )
     monkeypatch.delenv("NEURON_USDK_ADAPTER_LIB", raising=False)
     monkeypatch.setenv("NEURON_BUFFER_ALLOCATOR_LIB", str(foreign))
-    found = vendor_libraries(loaded)
+    found = device_libraries(loaded)
     assert found == [tmp_path / "sdk" / adapter]
-    assert vendor_libraries(scene.loaded) == []
+    assert device_libraries(scene.loaded) == []
     binary, build = compiled("return ids();"), scene.workspace.build("host")
     manifest = BuildManifest.read(build / "manifest.json")
     opens = MtkRunner().opens
