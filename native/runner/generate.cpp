@@ -59,7 +59,7 @@ void Session::reset() {
   has_next = false;
 }
 
-int64_t Session::room() const { return model.config.cache_length - model.seen - (has_next && is_said ? 1 : 0); }
+int64_t Session::room() const { return std::max<int64_t>(0, model.config.cache_length - model.seen - (has_next && is_said ? 1 : 0)); }
 
 bool Session::prefill(const std::vector<int64_t>& ids, const GoOn& go_on) {
   check_ids(model.config, ids);
