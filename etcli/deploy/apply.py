@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
 
-from etcli.common.errors import DeployError, Problems
-from etcli.deploy.listing import batches, hashes
+from etcli.common.errors import DeployError
+from etcli.deploy.listing import batches
 from etcli.deploy.plan import Plan, mode_of
-from etcli.deploy.result import PlannedFile
+from etcli.deploy.transfer import Transfer, transfer
 from etcli.deploy.wanted import WantedFile
 from etcli.device.base import Device
 from etcli.device.deployed import MANIFEST, PENDING
 from etcli.manifests.deployment import DeployedFile, DeploymentManifest
 from etcli.output.console import Console
-
-_LARGE = 4 << 20
 
 
 def apply(
@@ -32,7 +29,7 @@ def apply(
     """Make the device as planned.
 
     The order is what keeps an interruption harmless: a pending document that lists every file that is or will be ours, the old
-    manifest away, stale files away, files sent and their hashes compared on the device, the new manifest, the pending document away.
+    manifest away, stale files away, files sent, each renamed when its hash on the device is right, the new manifest, the pending document away.
 
     Raises:
         DeployError: the device refused something, or a file arrived damaged; it then has no manifest, and the next deploy goes on.
@@ -75,40 +72,31 @@ def _write(device: Device, folder: str, name: str, manifest: DeploymentManifest)
 
 
 def _send(device: Device, folder: str, plan: Plan, wanted: Collection[WantedFile], console: Console) -> None:
-    local = {file.path: file.local for file in wanted}
+    local = {file.path: file for file in wanted}
     sending = [file for file in plan.files if file.action == "send"]
     if not sending:
         return
-    title = f"sending {len(sending)} file{'s' if len(sending) > 1 else ''}"
-    # The device hashes a large file while the next one is on its way; small ones are hashed together at the end.
-    with ThreadPoolExecutor(1, "etcli-device-hash") as hashing:
-        pending = []
-        with console.progress(title, sum(file.size for file in sending), bytes_=True) as advance:
-            for file in sending:
-                console.detail(f"    {file.path} ({file.size:,} bytes, {file.why})")
-                device.push(local[file.path], f"{folder}/{file.path}", executable=file.executable, progress=advance)
-                if file.size >= _LARGE:
-                    pending.append(hashing.submit(hashes, device, folder, [file.path]))
-        arrived = hashes(device, folder, [file.path for file in sending if file.size < _LARGE])
-        for answer in pending:
-            arrived |= answer.result()
-    _check_arrived(folder, sending, arrived)
-
-
-def _check_arrived(folder: str, sending: Sequence[PlannedFile], arrived: Mapping[str, str]) -> None:
-    problems = Problems()
     for file in sending:
-        if arrived.get(file.path) != file.sha256:
-            seen = arrived.get(file.path)
-            problems.add(
-                DeployError.problem(
-                    f"{folder}/{file.path} did not arrive whole: "
-                    + (f"its SHA-256 is {seen}, not {file.sha256}" if seen else "the device cannot read it back"),
-                    code="deploy.damaged",
-                    hint="Run the same command again: it sends what is damaged and keeps the rest. Often a cable or hub is at fault.",
+        console.detail(f"    {file.path} ({file.size:,} bytes, {file.why})")
+    title = f"sending {len(sending)} file{'s' if len(sending) > 1 else ''}"
+    with console.progress(title, sum(file.size for file in sending), bytes_=True) as advance:
+        transfer(
+            device,
+            [
+                Transfer(
+                    name=file.path,
+                    local=local[file.path].local,
+                    remote=f"{folder}/{file.path}",
+                    size=file.size,
+                    sha256=file.sha256,
+                    executable=file.executable,
+                    renew=local[file.path].renew,
                 )
-            )
-    problems.raise_if_any(DeployError)
+                for file in sending
+            ],
+            progress=advance,
+            console=console,
+        )
 
 
 def _set_modes(device: Device, folder: str, plan: Plan) -> None:

@@ -7,8 +7,10 @@ links, so a listed path has no link among its parents below the folder.
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from etcli.common.errors import DeployError, Problems
 from etcli.common.files import check_relative
@@ -18,6 +20,12 @@ from etcli.device.program import adb_command
 
 # Old adb daemons take at most 4096 bytes of command.
 _LONGEST_COMMAND = 3500
+
+_HASHERS = 4
+_FILE_COST = 4 << 20
+"""Bytes that could be hashed while a connection and a program for it are set up: small files stay together."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -86,8 +94,30 @@ def list_folder(device: Device, folder: str) -> Listing:
     return {path: entry for path, entry in found.items() if path not in ambiguous}
 
 
-def hashes(device: Device, folder: str, paths: Sequence[str]) -> dict[str, str]:
-    """SHA-256 of files on the device by path below `folder`; a file that cannot be read is missing from the answer."""
+def hashes(device: Device, folder: str, sizes: Mapping[str, int]) -> dict[str, str]:
+    """SHA-256 of files on the device, given with their sizes by path below `folder`; one that cannot be read is missing from the answer.
+
+    Several programs hash at once, each with its share of the bytes: one alone keeps one of the device's processors busy.
+    """
+    found: dict[str, str] = {}
+    with ThreadPoolExecutor(_HASHERS, "etcli-device-hash") as pool:
+        for part in pool.map(lambda share: _hashes(device, folder, share), _shares(sizes)):
+            found |= part
+    return found
+
+
+def _shares(sizes: Mapping[str, int]) -> list[list[str]]:
+    """The paths in at most `_HASHERS` shares of about equal bytes."""
+    shares: list[list[str]] = [[] for _ in range(_HASHERS)]
+    loads = [0] * _HASHERS
+    for path in sorted(sizes, key=lambda path: -sizes[path]):
+        lightest = loads.index(min(loads))
+        shares[lightest].append(path)
+        loads[lightest] += sizes[path] + _FILE_COST
+    return [share for share in shares if share]
+
+
+def _hashes(device: Device, folder: str, paths: Sequence[str]) -> dict[str, str]:
     found = {}
     for batch in batches([f"{folder}/{path}" for path in paths]):
         for line in device.shell(["sha256sum", *batch]).stdout.splitlines():
@@ -100,14 +130,19 @@ def hashes(device: Device, folder: str, paths: Sequence[str]) -> dict[str, str]:
 
 def batches(words: Iterable[str]) -> Iterator[list[str]]:
     """`words` in runs that fit one command line of any adb."""
-    batch: list[str] = []
+    return batches_of(words, len)
+
+
+def batches_of(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """`items` in runs whose words, `size` characters each, fit one command line of any adb."""
+    batch: list[T] = []
     length = 0
-    for word in words:
-        if batch and length + len(word) > _LONGEST_COMMAND:
+    for item in items:
+        if batch and length + size(item) > _LONGEST_COMMAND:
             yield batch
             batch, length = [], 0
-        batch.append(word)
-        length += len(word) + 3
+        batch.append(item)
+        length += size(item) + 3
     if batch:
         yield batch
 

@@ -38,16 +38,16 @@ def mode_of(executable: bool) -> int:
     return PROGRAM_MODE if executable else FILE_MODE
 
 
-def to_hash(wanted: Collection[WantedFile], listing: Listing, known: Mapping[str, str]) -> list[str]:
-    """Paths whose content only a hash on the device can tell: there, of the right size, and not vouched for by a manifest."""
-    return [
-        file.path
+def to_hash(wanted: Collection[WantedFile], listing: Listing, known: Mapping[str, str]) -> dict[str, int]:
+    """Paths and sizes of files whose content only a hash on the device can tell: there, of the right size, not vouched for by a manifest."""
+    return {
+        file.path: file.size
         for file in wanted
         if file.path not in known
         and (entry := listing.get(file.path)) is not None
         and entry.is_file
         and entry.size == file.size
-    ]
+    }
 
 
 def make_plan(

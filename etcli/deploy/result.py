@@ -14,7 +14,8 @@ class DeployOptions:
     """How to deploy.
 
     `target` picks a build, by default the newest that fits the device; `bundle` is a bundle folder, by default the workspace's;
-    `force` deploys in spite of another platform and takes over a folder that is not this recipe's.
+    `force` deploys in spite of another platform and takes over a folder that is not this recipe's; `verify` has the device hash every file,
+    whatever its manifest says.
     """
 
     target: str | None = None
@@ -22,6 +23,7 @@ class DeployOptions:
     dry_run: bool = False
     force: bool = False
     stale_ok: bool = False
+    verify: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ class PlannedFile:
 class DeployResult:
     """A deployment, or with `dry_run` what it would be. `current` says that nothing had to be changed.
 
-    `sent_bytes` and `skipped_bytes` count the content of the bundle's and the build's files, whole.
+    `sent_bytes` and `skipped_bytes` count the content of the bundle's and the build's files, whole. `space_bytes` is what the file system must
+    take on top of what it holds, at the most; `free_bytes` what it had free, None where nothing had to be sent.
     """
 
     name: str
@@ -53,6 +56,8 @@ class DeployResult:
     sent_files: int
     sent_bytes: int
     skipped_bytes: int
+    space_bytes: int
+    free_bytes: int | None
     current: bool
     dry_run: bool
     seconds: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Collection
@@ -19,6 +20,7 @@ from etcli.deploy.wanted import Sources, WantedFile, verify_contents, wanted_fil
 from etcli.device.base import Device
 from etcli.device.builds import choose_build
 from etcli.device.deployed import MANIFEST, OF_RUNS, PENDING, RUNNER_LIBRARIES, folder_problem, read_deployment
+from etcli.device.lock import device_lock
 from etcli.device.platform import check_platform
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.deployment import DeployedFile, DeploymentManifest
@@ -53,7 +55,12 @@ def deploy(
         raise EtcliError.many([problem])
     sources = _sources(loaded, workspace, device, options, console)
     wanted = wanted_files(sources)
-    with console.step(f"deploy {loaded.recipe.name} ({sources.build.target}) to {device.serial}:{folder}"):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(
+            console.step(f"deploy {loaded.recipe.name} ({sources.build.target}) to {device.serial}:{folder}")
+        )
+        if not options.dry_run:
+            stack.enter_context(device_lock(device, f"deploy of {loaded.recipe.name}", console))
         manifest = DeploymentManifest(
             etcli=etcli.__version__,
             name=loaded.recipe.name,
@@ -70,12 +77,12 @@ def deploy(
         listing = list_folder(device, folder)
         leftovers = _leftovers(listing, wanted)
         current, owned = _ours(device, folder, listing, leftovers, loaded.recipe.name, force=options.force)
-        plan = _plan(device, folder, wanted, listing, current, [*(file.path for file in owned), *leftovers])
+        trusted = None if options.verify else current
+        plan = _plan(device, folder, wanted, listing, trusted, [*(file.path for file in owned), *leftovers])
         sending = {file.path for file in plan.files if file.action == "send"}
-        verify_contents(tuple(file for file in wanted if file.path in sending), sources)
+        verify_contents(tuple(file for file in wanted if file.path in sending))
         up_to_date = not plan.changes and current == manifest
-        if not up_to_date:
-            _check_space(device, folder, plan)
+        free = None if up_to_date else _check_space(device, folder, plan)
         if not options.dry_run and not up_to_date:
             try:
                 apply(device, folder, plan, wanted, manifest, owned, console)
@@ -87,7 +94,8 @@ def deploy(
                 ) from None
         sent = [file.size for file in plan.files if file.action == "send"]
         if up_to_date:
-            console.note(f"    current: all {len(plan.files)} files are on the device, nothing sent")
+            how = ", every one hashed there" if options.verify else ""
+            console.note(f"    current: all {len(plan.files)} files are on the device{how}, nothing sent")
     return DeployResult(
         name=loaded.recipe.name,
         serial=device.serial,
@@ -98,6 +106,8 @@ def deploy(
         sent_files=len(sent),
         sent_bytes=sum(sent),
         skipped_bytes=sum(file.size for file in plan.files) - sum(sent),
+        space_bytes=plan.space_bytes,
+        free_bytes=free,
         current=up_to_date,
         dry_run=options.dry_run,
         seconds=time.monotonic() - started,
@@ -109,6 +119,7 @@ def _words(options: DeployOptions) -> list[str]:
     words = ["--target", options.target] if options.target else []
     words += ["--bundle", str(options.bundle)] if options.bundle else []
     words += ["--force"] if options.force else []
+    words += ["--verify"] if options.verify else []
     return words + (["--stale-ok"] if options.stale_ok else [])
 
 
@@ -221,9 +232,14 @@ def _plan(
     return make_plan(wanted, listing, known, owned)
 
 
-def _check_space(device: Device, folder: str, plan: Plan) -> None:
+def _check_space(device: Device, folder: str, plan: Plan) -> int | None:
+    """Bytes free for the plan, None where it needs none.
+
+    Raises:
+        DeployError: they do not suffice, with the numbers.
+    """
     if plan.space_bytes <= 0:
-        return
+        return None
     need = int(plan.space_bytes * (1 + _HEADROOM))
     free = device.free_bytes(folder)
     if free < need:
@@ -233,3 +249,4 @@ def _check_space(device: Device, folder: str, plan: Plan) -> None:
             code="deploy.no_space",
             hint="Free space on the device, or remove an old deployment: etcli clean OLD_RECIPE --on-device",
         )
+    return free

@@ -22,7 +22,10 @@ from etcli.tokenizer.upstream import upstream_tokenizer
 
 @dataclass(frozen=True)
 class WantedFile:
-    """A file to be on the device at `path` below the deployment folder, with its content at `local` on this machine."""
+    """A file to be on the device at `path` below the deployment folder, with its content at `local` on this machine.
+
+    `renew` is the command that makes it anew. `vouched` says that it has not been touched since the manifest that lists it was written.
+    """
 
     path: str
     local: Path
@@ -30,6 +33,8 @@ class WantedFile:
     sha256: str
     executable: bool
     reason: str
+    renew: str
+    vouched: bool
 
 
 @dataclass(frozen=True)
@@ -61,12 +66,34 @@ def wanted_files(sources: Sources) -> tuple[WantedFile, ...]:
     manifest = sources.bundle_folder / MANIFEST
     own = FileEntry(path=MANIFEST, size=manifest.stat().st_size, sha256=sources.bundle_sha256)
     for entry in (own, *sources.bundle.deployed_files()):
-        local = _local(sources.bundle_folder, entry, "bundle", sources.export_command, problems)
-        found.append(WantedFile(f"bundle/{entry.path}", local, entry.size, entry.sha256, False, "bundle"))
-    for staged in sources.build.manifest.stage:
-        local = _local(sources.build.stage, staged, "build", sources.build_command, problems)
+        renew = sources.export_command
+        local = _local(sources.bundle_folder, entry, "bundle", renew, problems)
         found.append(
-            WantedFile(f"bin/{staged.path}", local, staged.size, staged.sha256, staged.executable, staged.reason)
+            WantedFile(
+                path=f"bundle/{entry.path}",
+                local=local,
+                size=entry.size,
+                sha256=entry.sha256,
+                executable=False,
+                reason="bundle",
+                renew=renew,
+                vouched=_older(local, manifest),
+            )
+        )
+    for staged in sources.build.manifest.stage:
+        renew = sources.build_command
+        local = _local(sources.build.stage, staged, "build", renew, problems)
+        found.append(
+            WantedFile(
+                path=f"bin/{staged.path}",
+                local=local,
+                size=staged.size,
+                sha256=staged.sha256,
+                executable=staged.executable,
+                reason=staged.reason,
+                renew=renew,
+                vouched=_older(local, sources.build.folder / MANIFEST),
+            )
         )
     problems.raise_if_any(StaleError)
     found += _made_files(sources)
@@ -89,31 +116,50 @@ def _mtk_files(sources: Sources) -> list[WantedFile]:
         write_if_changed(local, data)
         place = f"bundle/{sources.bundle.tokenizer.path}".rpartition("/")[0]
         digest = hashlib.sha256(data).hexdigest()
-        found.append(WantedFile(f"{place}/{name}", local, len(data), digest, False, "tokenizer of the mtk runner"))
+        found.append(
+            WantedFile(
+                path=f"{place}/{name}",
+                local=local,
+                size=len(data),
+                sha256=digest,
+                executable=False,
+                reason="tokenizer of the mtk runner",
+                renew=sources.export_command,
+                vouched=True,
+            )
+        )
     return found
 
 
 _MADE: Mapping[str, Callable[[Sources], list[WantedFile]]] = {"mtk": _mtk_files}
 
 
-def verify_contents(files: tuple[WantedFile, ...], sources: Sources) -> None:
+def verify_contents(files: tuple[WantedFile, ...]) -> None:
     """Hash local files before they are sent: nothing is changed on the device for the sake of a damaged file.
+
+    Those that are vouched for are not read twice: what arrives is hashed on the device in any case.
 
     Raises:
         StaleError: files differ from their manifest: all of them at once.
     """
     problems = Problems()
+    files = tuple(file for file in files if not file.vouched)
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1), "etcli-hash") as pool:
         found = pool.map(lambda file: file_sha256(file.local), files)
     for file, sha256 in zip(files, found, strict=True):
         if sha256 != file.sha256:
-            what, command = (
-                ("bundle", sources.export_command)
-                if file.path.startswith("bundle/")
-                else ("build", sources.build_command)
-            )
-            problems.add(_damaged(what, file.local, "its content is not what the manifest says", command))
+            what = "bundle" if file.path.startswith("bundle/") else "build"
+            problems.add(_damaged(what, file.local, "its content is not what the manifest says", file.renew))
     problems.raise_if_any(StaleError)
+
+
+def _older(path: Path, manifest: Path) -> bool:
+    """Whether nothing was written to `path`, and no other file put in its place, since `manifest` was written."""
+    try:
+        status, written = path.stat(), manifest.stat().st_mtime_ns
+    except OSError:
+        return False
+    return max(status.st_mtime_ns, status.st_ctime_ns) <= written
 
 
 def _local(root: Path, entry: FileEntry, what: str, command: str, problems: Problems) -> Path:

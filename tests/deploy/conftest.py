@@ -10,6 +10,7 @@ from deploy_scene import Scene
 from local_device import LocalDevice
 
 from etcli.common.workspace import Workspace
+from etcli.deploy import transfer
 from etcli.output.console import Console
 
 
@@ -20,3 +21,9 @@ def scene(tmp_path: Path) -> Scene:
     samples.make_bundle(loaded, workspace)
     samples.make_build(loaded, workspace)
     return Scene(loaded, workspace, LocalDevice(tmp_path / "device"), Console(verbosity=-1))
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken transfers are taken up again at once, and three times."""
+    monkeypatch.setattr(transfer, "WAITS", (0.0, 0.0, 0.0))

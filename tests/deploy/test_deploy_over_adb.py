@@ -17,7 +17,7 @@ from etcli.common.errors import DeployError, ExitCode, InterruptedByUser
 from etcli.common.workspace import Workspace
 from etcli.deploy.clean import clean
 from etcli.deploy.stage import DeployOptions, DeployResult, deploy
-from etcli.device.adb import AdbDevice
+from etcli.device.adb import AdbDevice, AdbSender
 from etcli.device.server import AdbServer
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
@@ -112,10 +112,10 @@ def test_running_program_can_be_replaced(scene: Scene) -> None:
 
 def interrupted(scene: Scene, monkeypatch: pytest.MonkeyPatch, at: str, error: type[BaseException]) -> None:
     """Make the push of the file `at` break off in the middle."""
-    push = AdbDevice.push
+    send = AdbSender.send
 
     def broken(
-        self: AdbDevice,
+        self: AdbSender,
         local: Path,
         remote: str,
         *,
@@ -125,9 +125,10 @@ def interrupted(scene: Scene, monkeypatch: pytest.MonkeyPatch, at: str, error: t
         def stop(_: int) -> None:
             raise error
 
-        push(self, local, remote, executable=executable, progress=stop if remote.endswith(at) else progress)
+        here = remote.rpartition(".part-")[0].endswith(at)
+        send(self, local, remote, executable=executable, progress=stop if here else progress)
 
-    monkeypatch.setattr(AdbDevice, "push", broken)
+    monkeypatch.setattr(AdbSender, "send", broken)
 
 
 def test_interrupted_transfer_leaves_no_manifest_and_sends_only_the_rest(
