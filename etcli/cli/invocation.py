@@ -6,10 +6,10 @@ No option has a parameter of another name than its flag: click makes the name of
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from etcli.recipe.loaded import LoadedRecipe
 
 Verb = Callable[..., Any]
+R = TypeVar("R")
 
 
 class SubCommands(click.Group):
@@ -43,7 +44,7 @@ class SubCommands(click.Group):
 
 @dataclass
 class Invocation:
-    """One call of a verb. `serial` and `virtual` are set only for verbs that mean a device."""
+    """One call of a verb. `serial` and `virtual` are set only for verbs that mean a device, `serials` and `all` for those that take several."""
 
     command: str
     console: Console
@@ -53,6 +54,8 @@ class Invocation:
     workspace_root: Path = Path(".etcli")
     serial: str | None = None
     virtual: str | None = None
+    serials: tuple[str, ...] = ()
+    all: bool = False
 
     @functools.cached_property
     def loaded(self) -> LoadedRecipe:
@@ -104,6 +107,27 @@ class Invocation:
 
         return select_device(serial=self.serial, virtual=self.virtual, console=self.console)
 
+    @property
+    def several(self) -> bool:
+        """Whether the user asked for several devices, so that results stand in a list; --all does, however many there are."""
+        return self.all or len(set(self.serials)) > 1
+
+    def on_devices(self, work: Callable[[Device, Console], R]) -> list[R]:
+        """What `work` gives for every device that is meant; several work in parallel, each with a console that names it.
+
+        Raises:
+            EtcliError: some failed; the problems of all.
+        """
+        from etcli.device.select import select_devices
+        from etcli.device.several import on_each
+
+        devices = select_devices(serials=self.serials, virtual=self.virtual, every=self.all, console=self.console)
+        return on_each(devices, work, self.console)
+
+    def finish_devices(self, results: Sequence[Any]) -> None:
+        """Print the results' JSON document, where it was asked for: one result as it is, several under `devices`."""
+        self.finish({"devices": list(results)} if self.several else results[0])
+
     def finish(self, result: Any) -> None:
         """Print the result's JSON document, where it was asked for."""
         if self.json:
@@ -134,8 +158,13 @@ def _call(name: str, function: Verb, values: dict[str, Any]) -> Any:
         invocation.sets = values.pop("set")
         invocation.workspace_root = values.pop("workspace")
     if "serial" in values:
-        invocation.serial = values.pop("serial")
+        serial = values.pop("serial")
+        invocation.serials = serial if isinstance(serial, tuple) else (serial,) if serial else ()
+        invocation.serial = next(iter(invocation.serials), None)
         invocation.virtual = values.pop("device")
+        invocation.all = values.pop("all", False)
+        if invocation.all and (invocation.serial or invocation.virtual):
+            raise click.UsageError("--all goes with neither --serial nor --device")
         if invocation.serial and invocation.virtual:
             raise click.UsageError("--serial and --device virtual exclude each other")
     try:
@@ -204,6 +233,25 @@ def device_options(function: Verb) -> Verb:
     )(function)
 
 
+def devices_options(function: Verb) -> Verb:
+    """`-s/--serial`, repeatable, `--all` and `--device virtual[:ARCH]`."""
+    function = click.option(
+        "--device",
+        metavar="virtual[:aarch64|x86_64]",
+        help="A virtual device, started if needed.",
+    )(function)
+    function = click.option("--all", is_flag=True, help="Every device that is connected and usable, in parallel.")(
+        function
+    )
+    return click.option(
+        "-s",
+        "--serial",
+        multiple=True,
+        metavar="SERIAL",
+        help="The device's adb serial (repeatable: several work in parallel; ANDROID_SERIAL is honoured).",
+    )(function)
+
+
 def target_option(function: Verb) -> Verb:
     """`--target`."""
     return click.option("--target", metavar="TARGET", help="host, linux-aarch64 or android.")(function)
@@ -226,6 +274,16 @@ def ndk_option(function: Verb) -> Verb:
         type=click.Path(file_okay=False, path_type=Path),
         metavar="PATH",
         help="Android NDK, before the recipe's and the environment's.",
+    )(function)
+
+
+def executorch_option(function: Verb) -> Verb:
+    """`--executorch`."""
+    return click.option(
+        "--executorch",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="PATH",
+        help="A checkout or installation of ExecuTorch, before the recipe's and the environment's.",
     )(function)
 
 

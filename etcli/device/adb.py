@@ -8,7 +8,9 @@ import io
 import os
 import re
 import stat
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -81,6 +83,9 @@ class AdbDevice:
     def __init__(self, server: AdbServer, serial: str) -> None:
         self._server = server
         self._serial = serial
+        self._wires: weakref.WeakSet[Wire] = weakref.WeakSet()
+        self._wires_lock = threading.Lock()
+        self._closed = False
 
     @property
     def serial(self) -> str:
@@ -170,6 +175,14 @@ class AdbDevice:
         if placed.code != 0:
             raise self.refusal(remote, placed.stderr.strip() or f"exit status {placed.code}")
 
+    def close(self) -> None:
+        """End every connection, from any thread; whoever uses one, or asks for another, gets a `DeviceError`."""
+        with self._wires_lock:
+            self._closed = True
+            wires = list(self._wires)
+        for wire in wires:
+            wire.close()
+
     def pull(self, remote: str, local: Path) -> None:
         """Copy a file from the device."""
         try:
@@ -238,7 +251,13 @@ class AdbDevice:
         return self._open(sync.SERVICE, timeout)
 
     def _open(self, service: str, timeout: float | None = None, *, stall: float | None = None) -> Wire:
-        return open_wire(self._server.client, self._serial, service, timeout=timeout, stall=stall)
+        wire = open_wire(self._server.client, self._serial, service, timeout=timeout, stall=stall)
+        with self._wires_lock:
+            if not self._closed:
+                self._wires.add(wire)
+                return wire
+        wire.close()
+        raise DeviceError(f"work on {self._serial} was ended from here", code="device.closed")
 
     def _discard(self, part: str) -> None:
         """Remove an incomplete file. The device may be gone; then it stays, under a name that nothing reads."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from etcli.common.errors import DeviceError, EtcliError, Problem, UsageError
+from etcli.common.errors import DeviceError, EtcliError, Problem, Problems, UsageError
 from etcli.device.adb import AdbDevice
 from etcli.device.program import adb_command
 from etcli.device.server import AdbServer, Listed
@@ -49,6 +51,45 @@ def select_device(*, serial: str | None, virtual: str | None, console: Console) 
     wanted = serial or os.environ.get("ANDROID_SERIAL")
     found = _named(wanted, listed, by_flag=serial is not None) if wanted else _only(server, listed)
     return AdbDevice(server, found.serial)
+
+
+def select_devices(*, serials: Sequence[str], virtual: str | None, every: bool, console: Console) -> list[AdbDevice]:
+    """The devices to use: each of `serials`, or with `every` all that adb lists as usable, or else the one of `select_device`.
+
+    With `every`, a device that cannot be used is a warning.
+
+    Raises:
+        DeviceError: there is none, or some cannot be used: all of them at once.
+        UsageError: contradicting wishes.
+        ToolError: the adb server or the virtual device cannot be started.
+    """
+    wanted = list(dict.fromkeys(serials))
+    if every and (wanted or virtual):
+        raise UsageError(
+            f"--all excludes {'--serial' if wanted else '--device'}",
+            code="device.all_and_serial",
+            hint="Give --all, or name the devices.",
+        )
+    if not every and len(wanted) < 2:
+        return [select_device(serial=wanted[0] if wanted else None, virtual=virtual, console=console)]
+    if virtual is not None:
+        return [select_device(serial=wanted[0], virtual=virtual, console=console)]
+    server = AdbServer.from_environment()
+    server.ensure_running()
+    listed = _without_dead_virtual_ones(server, server.devices())
+    if not every:
+        problems = Problems()
+        found = [problems.attempt(functools.partial(_named, serial, listed, by_flag=True)) for serial in wanted]
+        problems.raise_if_any(DeviceError)
+        return [AdbDevice(server, device.serial) for device in found if device is not None]
+    ready = [device for device in listed if device.state == _READY]
+    if not ready:
+        return [AdbDevice(server, _only(server, listed).serial)]  # which says why there is none
+    for device in listed:
+        if device.state != _READY:
+            problem = _problem(device)
+            console.warn(f"left out: {problem.message}. {problem.hint}", code=problem.code)
+    return [AdbDevice(server, device.serial) for device in ready]
 
 
 def _without_dead_virtual_ones(server: AdbServer, listed: list[Listed]) -> list[Listed]:
@@ -118,7 +159,7 @@ def _only(server: AdbServer, listed: list[Listed]) -> Listed:
         raise DeviceError(
             f"{len(ready)} devices are connected:{lines}",
             code="device.several",
-            hint=f"Choose one: --serial {ready[0].serial}, or set ANDROID_SERIAL.",
+            hint=f"Choose one: --serial {ready[0].serial}, or set ANDROID_SERIAL. deploy and run also take several --serial, or --all.",
         )
     if listed:
         raise DeviceError.many([_problem(device) for device in listed])

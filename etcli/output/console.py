@@ -80,7 +80,9 @@ class Console:
             self._err.print(shown(text), markup=False, style="dim")
 
     def warn(self, message: str, *, code: str) -> None:
-        """A warning: shown, and kept for the JSON document."""
+        """A warning: shown, and kept for the JSON document. The same one a second time (a benchmark runs several times) is not."""
+        if Warn(code, message) in self.warnings:
+            return
         self.warnings.append(Warn(code, message))
         self._err.print(shown(f"warning: {message}"), markup=False, style="yellow")
 
@@ -168,11 +170,21 @@ class _ProgressLines:
         if passed or now - self._last >= self._SILENCE_SECONDS:
             self._quarter, self._last = quarter, now
             of = f"{self._done / 1e6:.1f}/{self._total / 1e6:.1f} MB" if self._bytes else self._count()
-            self._say(f"    {self._title}: {of} after {now - self._start:.0f} s")
+            self._say(f"    {self._title}: {of} after {now - self._start:.0f} s{self._pace(now)}")
 
     def end(self) -> None:
         amount = f"{self._done / 1e6:.1f} MB" if self._bytes else self._count()
-        self._say(f"    {self._title}: {amount} in {time.monotonic() - self._start:.1f} s")
+        taken = time.monotonic() - self._start
+        rate = f", {self._done / 1e6 / taken:.1f} MB/s" if self._bytes and taken > 0 else ""
+        self._say(f"    {self._title}: {amount} in {taken:.1f} s{rate}")
+
+    def _pace(self, now: float) -> str:
+        """Rate and what it leaves to wait for, where bytes are counted."""
+        taken = now - self._start
+        if not self._bytes or self._done <= 0 or taken <= 0:
+            return ""
+        rate = self._done / taken
+        return f", {rate / 1e6:.1f} MB/s, {max(0.0, self._total - self._done) / rate:.0f} s left"
 
     def _count(self) -> str:
         # steps within a piece move the bar of a terminal; a log counts pieces that are whole

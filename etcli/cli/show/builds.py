@@ -39,7 +39,12 @@ def deployed(console: Console, result: DeployResult) -> None:
         rows = [(file.path, bytes_text(file.size), file.action, file.why) for file in result.files]
         console.table(f"Plan for {result.serial}:{result.folder}", ("file", "size", "action", "why"), rows)
         for path in result.removed:
-            console.print(f"would remove {path}")
+            console.print(f"would remove {path} (of an earlier deployment, not part of this one)")
+        sent = f"would send {counted(result.sent_files, 'file')}, {bytes_text(result.sent_bytes)}"
+        space = ""
+        if result.free_bytes is not None:
+            space = f"; needs {bytes_text(result.space_bytes)} at the most, {bytes_text(result.free_bytes)} free"
+        console.print(f"{sent}; {bytes_text(result.skipped_bytes)} are there already{space}")
         return
     if result.current:
         console.print(f"{result.serial}:{result.folder} is current: nothing sent")
