@@ -45,8 +45,24 @@ class DelegateFacts:
 
 
 @dataclass(frozen=True)
+class ArenaFacts:
+    """A block of memory that the caller supplies, and how many tensors the memory plan has put into it.
+
+    `tensor_bytes` is what they would take side by side, at their largest: what is beyond `size` is saved by tensors that follow one another
+    in the same place.
+    """
+
+    size: int
+    tensors: int
+    tensor_bytes: int
+
+
+@dataclass(frozen=True)
 class MethodFacts:
-    """An entry point. `planned_buffers` are the sizes of the arenas that the caller must supply, one a memory id from 1."""
+    """An entry point. `planned_buffers` are the sizes of the arenas that the caller must supply, one a memory id from 1.
+
+    `arenas` are those with what they hold, `constants` the tensors whose data is in the file, `values` all values that instructions use.
+    """
 
     name: str
     inputs: tuple[ValueFacts, ...]
@@ -55,6 +71,9 @@ class MethodFacts:
     delegates: tuple[DelegateFacts, ...]
     planned_buffers: tuple[int, ...]
     instructions: int
+    arenas: tuple[ArenaFacts, ...] = ()
+    constants: int = 0
+    values: int = 0
 
     @property
     def operator_names(self) -> tuple[str, ...]:

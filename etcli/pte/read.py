@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections import Counter
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from etcli.common.errors import EtcliError, UsageError
 from etcli.pte import schema
 from etcli.pte.facts import (
+    ArenaFacts,
     DelegateFacts,
     MethodFacts,
     NamedDataFacts,
@@ -23,6 +25,7 @@ from etcli.pte.flatbuffer import Buffer, Malformed, Table
 HEADER_MAGIC = b"eh00"
 _HEADER_OFFSET = 8
 _HEADER_MINIMUM = 24
+_TENSOR = schema.KINDS.index("Tensor")
 
 
 def read_program(path: Path, *, error: type[EtcliError] = UsageError) -> ProgramFacts:
@@ -144,6 +147,9 @@ def _method(root: Table, plan: Table, segments: tuple[SegmentFacts, ...]) -> Met
                 kernels[call.number(0, "i")] += 1
             elif call is not None and kind == schema.DELEGATE_CALL:
                 delegated[call.number(0, "i")] += 1
+    # entry 0 stands for constants and is not allocated
+    planned_buffers = plan.numbers(schema.Plan.NON_CONST_BUFFER_SIZES, "q")[1:]
+    memory = _memory(plan, planned_buffers)
     return MethodFacts(
         name=plan.text(schema.Plan.NAME),
         inputs=tuple(_value(plan, index) for index in plan.numbers(schema.Plan.INPUTS, "i")),
@@ -156,10 +162,42 @@ def _method(root: Table, plan: Table, segments: tuple[SegmentFacts, ...]) -> Met
             _delegate(root, entry, segments, delegated[index])
             for index, entry in enumerate(plan.tables(schema.Plan.DELEGATES))
         ),
-        # entry 0 stands for constants and is not allocated
-        planned_buffers=plan.numbers(schema.Plan.NON_CONST_BUFFER_SIZES, "q")[1:],
+        planned_buffers=planned_buffers,
         instructions=instructions,
+        arenas=memory.arenas,
+        constants=memory.constants,
+        values=memory.values,
     )
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """Where a method's tensors lie."""
+
+    arenas: tuple[ArenaFacts, ...]
+    constants: int
+    values: int
+
+
+def _memory(plan: Table, sizes: tuple[int, ...]) -> _Memory:
+    count: Counter[int] = Counter()
+    bytes_in: Counter[int] = Counter()
+    constants = values = 0
+    for holder in plan.tables(schema.Plan.VALUES):
+        values += 1
+        tensor = holder.table(schema.EValue.VALUE) if holder.number(schema.EValue.KIND, "B") == _TENSOR else None
+        if tensor is None:
+            continue
+        allocated = tensor.table(schema.Tensor.ALLOCATION_INFO)
+        if allocated is None:
+            constants += tensor.number(schema.Tensor.DATA_BUFFER, "I") > 0
+            continue
+        place = allocated.number(0, "I")
+        dtype = schema.SCALAR_TYPES.get(tensor.number(schema.Tensor.SCALAR_TYPE, "b"), "")
+        count[place] += 1
+        bytes_in[place] += math.prod(tensor.numbers(schema.Tensor.SIZES, "i")) * schema.ITEM_BYTES.get(dtype, 1)
+    arenas = tuple(ArenaFacts(size, count[place], bytes_in[place]) for place, size in enumerate(sizes, 1))
+    return _Memory(arenas, constants, values)
 
 
 def _operator(entry: Table) -> str:

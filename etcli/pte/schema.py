@@ -46,6 +46,7 @@ class Tensor(IntEnum):
     SCALAR_TYPE = 0
     SIZES = 2
     DIM_ORDER = 3
+    DATA_BUFFER = 5
     ALLOCATION_INFO = 6
     SHAPE_DYNAMISM = 8
 
@@ -109,3 +110,12 @@ SCALAR_TYPES = {
     29: "uint64",
 }
 """Torch's names of `ScalarType`."""
+
+ITEM_BYTES = {
+    **dict.fromkeys(("int8", "uint8", "bool", "qint8", "quint8", "quint4x2", "quint2x4"), 1),
+    **dict.fromkeys(("float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz"), 1),
+    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16", "bits16"), 2),
+    **dict.fromkeys(("int32", "uint32", "float32", "qint32"), 4),
+    **dict.fromkeys(("int64", "uint64", "float64"), 8),
+}
+"""Bytes of an element."""
