@@ -11,7 +11,7 @@ from pathlib import Path
 from etcli.common.errors import EtcliError, ExportError
 from etcli.common.files import is_no_space
 from etcli.common.process import describe_exit
-from etcli.export.job import COMPILE_STEP, COMPILER_FAILED, Troubles
+from etcli.export.job import COMPILE_STEP, COMPILER_FAILED, QUANTISED, ChunkWork, Job, Troubles
 
 SCARCE_BYTES = 512 << 20
 """Where less than this was left beside a worker that was killed, it was killed for memory."""
@@ -73,8 +73,11 @@ def failure(title: str, ended: Ended) -> EtcliError:
 def _killed(title: str, ended: Ended, step: str) -> ExportError:
     why = describe_exit(ended.code)
     hint = f"Its output is in {ended.log}. Finished chunks are kept."
+    scarce = ended.code == -signal.SIGKILL and (
+        ended.oom_killed or ended.available_bytes < ended.peak_bytes + SCARCE_BYTES
+    )
     if ended.code == -signal.SIGKILL:
-        if ended.oom_killed or ended.available_bytes < ended.peak_bytes + SCARCE_BYTES:
+        if scarce:
             why += (
                 f", out of memory (likely): it held at least {ended.peak_bytes / 1e9:.2f} GB, "
                 f"{ended.available_bytes / 1e9:.2f} GB are available now"
@@ -87,7 +90,26 @@ def _killed(title: str, ended: Ended, step: str) -> ExportError:
         return ExportError(
             f"the compiler for the NPU was {why} while it compiled {method} of {title}",
             code="neuron.compiler_killed",
-            hint=hint,
+            hint=hint if scarce else f"{hint} {for_a_report(_work(ended.folder))}".rstrip(),
             file=ended.log,
         )
     return ExportError(f"the worker of {title} was {why}{step}", code="export.worker_killed", hint=hint, file=ended.log)
+
+
+def for_a_report(work: ChunkWork | None) -> str:
+    """What to send to whoever maintains the tools that failed at `work`; empty where it is not known."""
+    if work is None or work.quantised is None:
+        return ""
+    return (
+        "To report it, keep the log, which has the versions, the compiler's options and all that was printed, and the quantised graph "
+        f"{Path(work.quantised) / QUANTISED}, which the next export takes as it is."
+    )
+
+
+def _work(folder: Path) -> ChunkWork | None:
+    """What the worker was to make in `folder`."""
+    try:
+        work = Job.read(folder / Job.FILE).work
+    except (FileNotFoundError, EtcliError):
+        return None
+    return work if isinstance(work, ChunkWork) else None

@@ -35,6 +35,7 @@ class RunRecord(Manifest):
 
     name: RecipeName
     runner: str
+    runner_sha256: str | None = pydantic.Field(default=None, description="of the program that ran")
     target: str
     prompt: str
     prompt_ids: tuple[int, ...]

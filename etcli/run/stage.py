@@ -170,7 +170,13 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
             answer=answer,
             session=session,
             device=facts,
-        ).model_copy(update={"simulated": bundle.simulated, "quality": bundle.quality})
+        ).model_copy(
+            update={
+                "simulated": bundle.simulated,
+                "quality": bundle.quality,
+                "runner_sha256": _runner_sha256(options.runner_binary, build, runner),
+            }
+        )
         capture.record(record)
         console.detail(f"    kept in {capture.folder}")
     return _ended(record, session, capture, recipe.run.timeout_s, console)
@@ -272,6 +278,13 @@ def _check_deployed(
             hint=runner.missing_hint
             or f"Run: {command_line('build', loaded, workspace, '--target', build.target)}, then deploy again.",
         )
+
+
+def _runner_sha256(binary: Path | None, build: LocalBuild, runner: Runner) -> str | None:
+    """Of the program that was run: the user's, or the one that was deployed from the build."""
+    if binary is not None:
+        return file_sha256(binary)
+    return next((file.sha256 for file in build.manifest.stage if file.path == runner.program), None)
 
 
 def _environment(build: LocalBuild, folder: str, program: Placed) -> dict[str, str]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import samples
 from deploy_scene import Scene
 
 from etcli.common.errors import RunError
+from etcli.common.hashing import file_sha256
 from etcli.manifests.run_record import RunRecord
 from etcli.output.console import Console
 from etcli.run import stage
@@ -32,7 +36,20 @@ def test_record_holds_what_the_runner_told(
     assert (record.load_s, record.peak_memory_bytes, record.threads) == (0.25, 4096, 2)
     assert record.device.emulated
     assert (record.runner, record.target) == ("etcli", "host")
+    assert record.runner_sha256 == file_sha256(scene.folder / "bin" / RUNNERS["etcli"].program)
     assert capsys.readouterr().out == "Tokyo is nice\n"
+
+
+@pytest.mark.known_failure("mtk-runner-of-another-release")
+def test_record_says_which_program_of_the_users_own_it_was(run_script: RunScript, scene: Scene, tmp_path: Path) -> None:
+    lines = samples.answer_lines([5, samples.STOP_ID])
+    source, binary = tmp_path / "runner.c", tmp_path / "runner"
+    said = "".join(f"puts({json.dumps(line)});" for line in lines)
+    source.write_text(f"#include <stdio.h>\nint main(void) {{ {said} return 0; }}\n")
+    subprocess.run(["cc", "-o", binary, source], check=True, timeout=60)
+    record = run_script(samples.script(samples.answer_lines([5, 6, samples.STOP_ID])), runner_binary=binary)
+    assert record.tokens == (5, samples.STOP_ID)
+    assert record.runner_sha256 == file_sha256(binary)
 
 
 def test_what_the_runner_is_at_is_said_until_it_answers(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from etcli.export.simulated_sdk._blob import BlobError, Network, extract_shared, read_blob, write_blob
 
+from ._crash import crash_when_told
 from ._options import CompileError, read_options
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def compile(mlir: str, options: str) -> bytes:
         raise CompileError(
             "simulated compiler: this is not what the simulated converter gives, and nothing else can be compiled"
         )
+    crash_when_told(mlir)
     return write_blob(
         Network(
             platform=read.platform,
