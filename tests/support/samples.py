@@ -52,8 +52,10 @@ def make_recipe(folder: Path, *, name: str = "tiny", **sections: Mapping[str, An
     return LoadedRecipe(recipe=recipe, path=folder / "tiny.yaml", base=folder, document=document)
 
 
-def make_bundle(loaded: LoadedRecipe, workspace: Workspace, *, weights: bytes = b"weights" * 1000) -> BundleManifest:
-    """A bundle of two chunks whose programs are just bytes, with a real word tokenizer."""
+def make_bundle(
+    loaded: LoadedRecipe, workspace: Workspace, *, weights: bytes = b"weights" * 1000, chunks: int = 2
+) -> BundleManifest:
+    """A bundle of chunks whose programs are just bytes, with a real word tokenizer."""
     folder = workspace.bundle
     shapes = (Shape(tokens=4, cache=CACHE), Shape(tokens=1, cache=CACHE))
 
@@ -86,7 +88,7 @@ def make_bundle(loaded: LoadedRecipe, workspace: Workspace, *, weights: bytes = 
             architecture="llama",
             hidden_size=8,
             intermediate_size=16,
-            num_layers=2,
+            num_layers=chunks,
             num_heads=2,
             num_kv_heads=1,
             head_dim=4,
@@ -102,7 +104,7 @@ def make_bundle(loaded: LoadedRecipe, workspace: Workspace, *, weights: bytes = 
         layout="package",
         shapes=shapes,
         cache="shift",
-        chunks=(chunk(0), chunk(1)),
+        chunks=tuple(map(chunk, range(chunks))),
         embedding=Embedding(
             **entry(folder, "embedding_float32.bin", b"e" * 320).model_dump(), dtype="float32", rows=10, cols=8
         ),

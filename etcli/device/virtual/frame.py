@@ -4,7 +4,7 @@ What the programs of the device see:
 
     /usr, /bin, /sbin, /lib*   the host's, read-only; /lib is a folder of links, so that a foreign loader can stand in it
     /sys/devices/system/cpu    the machine's, read-only
-    /system                    bin/sh, bin/getprop, build.prop; with an emulator also its settings and the foreign libraries
+    /system                    bin/sh, bin/getprop, bin/sha256sum, build.prop; with an emulator also its settings and the foreign libraries
     /etc                       users, the loader's cache, and nothing else of the host's
     /data, /tmp                private and writable; /data/local/tmp is where adb users work
 """
@@ -46,6 +46,7 @@ _PROCESSORS = Path("/sys/devices/system/cpu")
 _FOREIGN = "/system/emulation"
 _EXEC_LIBRARY = "/system/lib64/libetcli_exec.so"
 _INIT = "/system/bin/init"
+_SHA256SUM = "/system/bin/sha256sum"
 
 _GETPROP = """\
 #!/bin/sh
@@ -79,8 +80,10 @@ def check_host(spec: VirtualSpec) -> None:
     if emulated(spec):
         problems.attempt(lambda: qemu.find(spec.target))
         problems.attempt(lambda: _foreign_libraries(spec))
-    if problems.attempt(native.init_program) is not None and emulated(spec):
-        problems.attempt(native.exec_library)
+    if problems.attempt(native.init_program) is not None:
+        problems.attempt(native.sha256sum_program)
+        if emulated(spec):
+            problems.attempt(native.exec_library)
     problems.raise_if_any(ToolError)
 
 
@@ -99,7 +102,8 @@ def assemble(spec: VirtualSpec, folder: DeviceFolder) -> list[str]:
     binds += _host_folders(root)
     binds += _etc(root)
     _system(root, spec)
-    binds += ["--ro-bind", str(_mount_point(root, _INIT, native.init_program())), _INIT]
+    for inside, program in ((_INIT, native.init_program()), (_SHA256SUM, native.sha256sum_program())):
+        binds += ["--ro-bind", str(_mount_point(root, inside, program)), inside]
     if _PROCESSORS.is_dir():
         binds += ["--ro-bind", str(_mount_point(root, str(_PROCESSORS), _PROCESSORS)), str(_PROCESSORS)]
     if emulated(spec):

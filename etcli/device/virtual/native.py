@@ -1,6 +1,7 @@
-"""The two small native programs that a virtual device needs, compiled once into the cache.
+"""The small native programs that a virtual device needs, compiled once into the cache.
 
-`init` is the device's first process; `exec_foreign` makes its tools run programs of another instruction set by an emulator.
+`init` is the device's first process; `exec_foreign` makes its tools run programs of another instruction set by an emulator; `sha256sum` hashes
+as fast as a phone's does.
 Their sources are in `native/virtual_device/`.
 """
 
@@ -20,6 +21,7 @@ from etcli.tables.targets import load_targets
 from etcli.toolchain import compilers
 
 _FLAGS = ("-std=c++17", "-O2", "-fno-exceptions", "-fno-rtti", "-Wl,--as-needed")
+_LOADING = ("-ldl",)
 _SHARED = ("-fPIC", "-shared")
 _COMPILE_SECONDS = 120.0
 
@@ -31,6 +33,15 @@ def init_program() -> Path:
         ToolError: there is no compiler for this machine, or it fails.
     """
     return _compiled("init.cc", "init", ())
+
+
+def sha256sum_program() -> Path:
+    """The compiled `sha256sum`.
+
+    Raises:
+        ToolError: there is no compiler for this machine, or it fails.
+    """
+    return _compiled("sha256sum.cc", "sha256sum", _LOADING)
 
 
 def exec_library() -> Path:
@@ -58,7 +69,7 @@ def _compiled(source_name: str, result_name: str, extra: tuple[str, ...]) -> Pat
         if result.is_file():
             return result
         output = Path(scratch) / result_name
-        done = process.run([compiler.path, *_FLAGS, *extra, "-o", output, source], timeout=_COMPILE_SECONDS)
+        done = process.run([compiler.path, *_FLAGS, "-o", output, source, *extra], timeout=_COMPILE_SECONDS)
         if not done.ok:
             raise ToolError(
                 f"{compiler.path} cannot compile the virtual device's {source_name}: {_first_lines(done.stderr)}",
