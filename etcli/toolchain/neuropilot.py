@@ -124,12 +124,19 @@ def find_library(library: Library, root: Path | None) -> Path:
     Of several in the SDK the first for aarch64 is taken, those of shorter paths first.
 
     Raises:
-        ToolError: code `neuropilot.library`: there is none.
+        ToolError: code `neuropilot.library`: there is none, or the variable names what is none.
     """
     configured = os.environ.get(library.environment)
     if configured:
         path = Path(configured).expanduser().absolute()
         found = path / library.name if path.is_dir() else path
+        if found.is_file() and found.name != library.name:
+            raise ToolError(
+                f"${library.environment}: {found.name} would not be found, since programs open {library.name}",
+                code="neuropilot.library",
+                hint="Name a file of that name, or a folder that holds it, or unset the variable.",
+                file=found,
+            )
         if found.is_file():
             return found
         raise ToolError(
@@ -155,7 +162,11 @@ def find_library(library: Library, root: Path | None) -> Path:
 
 
 def device_libraries(loaded: LoadedRecipe) -> list[Path]:
-    """The SDK's libraries for the phone that there are. None where the recipe's NPU is not MediaTek's, or no SDK is named: a phone may have its own."""
+    """The SDK's libraries for the phone that there are. None where the recipe's NPU is not MediaTek's, or no SDK is named: a phone may have its own.
+
+    Raises:
+        ToolError: code `neuropilot.library`: a variable that names one is wrong.
+    """
     neuron = loaded.recipe.neuron
     if loaded.recipe.export.backend != "neuron" or neuron is None or neuron.simulated:
         return []
@@ -163,8 +174,11 @@ def device_libraries(loaded: LoadedRecipe) -> list[Path]:
     with contextlib.suppress(EtcliError):
         root = find_sdk(loaded).root
     for library in neuropilot().libraries:
-        with contextlib.suppress(EtcliError):
+        try:
             found.append(find_library(library, root))
+        except EtcliError:
+            if os.environ.get(library.environment):
+                raise
     return found
 
 

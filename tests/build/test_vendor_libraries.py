@@ -1,0 +1,94 @@
+"""Where the stage of an Android build gets MediaTek's libraries from: a folder like the SDK's, of files that the cross compiler made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from vendor_sdk import make_library, make_sdk
+
+from etcli.build.vendor import copy_vendor_libraries, vendor_libraries
+from etcli.common.errors import EtcliError, ExitCode
+from etcli.output.console import Console
+from etcli.recipe.loaded import LoadedRecipe
+from etcli.tables.neuropilot import neuropilot
+from etcli.tables.targets import known_target
+
+Recipes = Callable[..., LoadedRecipe]
+NAMES = ["libneuronusdk_adapter.mtk.so", "libneuron_buffer_allocator.so"]
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MEDIATEK_SDK_ROOT", *(library.environment for library in neuropilot().libraries)):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def recipe(make_recipe: Recipes, tmp_path: Path) -> Callable[..., LoadedRecipe]:
+    def make(sdk: str = str(tmp_path / "sdk"), **values: object) -> LoadedRecipe:
+        export = {"backend": "neuron", "precision": "A16W8", "python": "python3"}
+        return make_recipe(export=export, neuron={"platform": "mt6991", "sdk": sdk}, **values)
+
+    return make
+
+
+def found(loaded: LoadedRecipe, target: str = "android") -> tuple[Path, ...]:
+    return vendor_libraries(loaded, known_target(target), Console(verbosity=-1))
+
+
+def test_both_are_staged_for_android_whichever_the_runner(recipe: Recipes, tmp_path: Path) -> None:
+    folder = make_sdk(tmp_path / "sdk") / "lib" / "arm64-v8a"
+    for runner in ("etcli", "mtk"):
+        assert found(recipe(run={"runner": runner})) == tuple(folder / name for name in NAMES)
+    stage = tmp_path / "stage"
+    stage.mkdir()
+    copy_vendor_libraries(found(recipe()), stage)
+    assert {path.name: path.read_bytes() for path in stage.iterdir()} == {
+        name: (folder / name).read_bytes() for name in NAMES
+    }
+
+
+@pytest.mark.parametrize("target", ["host", "linux-aarch64"])
+def test_other_targets_get_none(recipe: Recipes, tmp_path: Path, target: str) -> None:
+    make_sdk(tmp_path / "sdk")
+    assert found(recipe(), target) == ()
+
+
+def test_the_simulated_npu_takes_none_of_them(
+    recipe: Recipes, make_recipe: Recipes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEDIATEK_SDK_ROOT", str(make_sdk(tmp_path / "sdk")))
+    assert found(recipe("simulator")) == ()
+    assert found(make_recipe()) == ()
+
+
+def test_what_is_not_there_is_left_to_the_phone(recipe: Recipes, tmp_path: Path) -> None:
+    sdk = make_sdk(tmp_path / "sdk")
+    (sdk / "lib" / "arm64-v8a" / NAMES[1]).unlink()
+    assert [path.name for path in found(recipe())] == NAMES[:1]
+    assert found(recipe(str(tmp_path / "nowhere"))) == ()
+
+
+def test_wrong_ones_are_refused_at_once(recipe: Recipes, tmp_path: Path) -> None:
+    folder = make_sdk(tmp_path / "sdk") / "lib" / "arm64-v8a"
+    make_library(folder / NAMES[0], [], mark="ETCLINPU")
+    make_library(folder / NAMES[1], ["BufferAllocator_Find"])
+    with pytest.raises(EtcliError) as caught:
+        found(recipe())
+    codes = [problem.code for problem in caught.value.problems]
+    assert codes == ["neuropilot.library_simulated", "neuropilot.library_old"]
+    assert caught.value.exit == ExitCode.ENVIRONMENT
+
+
+def test_a_file_of_another_name_would_not_be_found_by_the_delegate(
+    recipe: Recipes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_sdk(tmp_path / "sdk") / "lib" / "arm64-v8a"
+    other = folder / "libneuron_adapter.so.7"
+    (folder / NAMES[0]).rename(other)
+    monkeypatch.setenv("NEURON_USDK_ADAPTER_LIB", str(other))
+    with pytest.raises(EtcliError, match="programs open libneuronusdk_adapter.mtk.so") as caught:
+        found(recipe())
+    assert caught.value.problems[0].code == "neuropilot.library"
