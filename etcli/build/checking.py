@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from etcli.build.apps import AppParts, export_problems
 from etcli.build.audit import Audit, audit
 from etcli.build.audit.cpu import CpuUse, cpu_use
 from etcli.build.audit.governing import placed
@@ -34,7 +35,7 @@ class Checked:
     native: Path
     simulated: SimulatedNpu | None = None
     vendor: tuple[Path, ...] = ()
-    apps: tuple[str, ...] = ()
+    apps: AppParts | None = None
     api_level: int | None = None
 
 
@@ -72,7 +73,7 @@ def check_stage(build: Checked, stage: Path, archives: Mapping[str, Path], conso
         archives,
         opened | {path.name: REASON for path in build.vendor},
         vendor=[path.name for path in build.vendor],
-        apps=build.apps,
+        apps=build.apps.files if build.apps is not None else (),
         api_level=build.api_level,
         folders={
             "the native sources": build.native,
@@ -82,7 +83,10 @@ def check_stage(build: Checked, stage: Path, archives: Mapping[str, Path], conso
     )
     for warning in seen.warnings:
         console.warn(warning.message, code=warning.code)
-    problems = seen.problems or start_problems(stage, build.target, build.programs, build.libraries, archives)
+    problems = seen.problems
+    if build.apps is not None:
+        problems = (*problems, *export_problems(stage, build.apps.libraries))
+    problems = problems or start_problems(stage, build.target, build.programs, build.libraries, archives)
     if problems:
         raise EtcliError.many(placed(problem, build.loaded, build.folder, build.files) for problem in problems)
     return seen

@@ -10,6 +10,7 @@ import pydantic
 
 from etcli import __version__
 from etcli.build.android import AndroidSettings
+from etcli.build.apps import JNI_VARIABLE
 from etcli.build.render import MACHINE_FILE, OWN_FOLDER, Toolset
 from etcli.common.errors import EtcliError
 from etcli.common.hashing import value_sha256
@@ -110,8 +111,8 @@ def tree_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]
 
 
 def _without_own(machine: str) -> list[str]:
-    """The lines of `machine.cmake` that are there whatever operators are."""
-    return [line for line in machine.splitlines() if f"({OWN_FOLDER}" not in line]
+    """The lines of `machine.cmake` that are there whatever operators are, and whether there is a library for apps: CMake keeps no value of those."""
+    return [line for line in machine.splitlines() if f"({OWN_FOLDER}" not in line and f"({JNI_VARIABLE}" not in line]
 
 
 def library_stamp(package: ExecutorchPackage) -> str:

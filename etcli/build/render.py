@@ -8,6 +8,7 @@ from pathlib import Path
 
 from etcli import __version__
 from etcli.build.android import AndroidSettings
+from etcli.build.apps import JNI_VARIABLE, AppParts
 from etcli.build.components import Component
 from etcli.build.sources import RunnerSources
 from etcli.common.templating import render
@@ -74,12 +75,13 @@ def render_project(
     simulated: SimulatedNpu | None = None,
     android: AndroidSettings | None = None,
     cpu_flags: Sequence[str] = (),
+    apps: AppParts | None = None,
 ) -> Mapping[str, str]:
     """File name to text of every file of the project. Only `machine.cmake` holds paths of this machine.
 
     `android` goes with `tools.ndk`, for a target that is Android; `cpu_flags` go to every compilation.
 
-    With `simulated` the project compiles the simulated NPU's libraries too.
+    With `simulated` the project compiles the simulated NPU's libraries too, with `apps` the runner as a library for apps.
 
     With `openmp` the libraries that can are compiled with OpenMP, and its runtime is linked statically.
 
@@ -104,6 +106,9 @@ def render_project(
         "ndk_facts": ndk_facts(),
         "compile_flags": (*target.compile_flags, *cpu_flags),
         "page_size_option": tools.ndk is None or tools.ndk.page_size_means == "linker_option",
+        "app": apps.libraries if apps is not None else None,
+        "jni_headers": apps.jni if apps is not None else (),
+        "jni_variable": JNI_VARIABLE,
         "simulated_folder": simulated_npu.FOLDER,
         "simulated_includes": simulated_npu.INCLUDES,
         "definitions": {name: _DEFINITIONS[name] for name in sources.definitions},

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from etcli import __version__
 from etcli.build.android import AndroidSettings, android_settings, cpu_flags
+from etcli.build.apps import LIBRARY, AppParts, app_parts, is_whole, put_together
 from etcli.build.audit import Audit
 from etcli.build.audit.cpu import CpuUse
 from etcli.build.checking import Checked, check_commands, check_stage
@@ -42,7 +43,8 @@ STAGE = "stage"
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """What the command line chose. `target` may be `auto`, which is `host` here; `jobs` compilers at once, by default one a core; `ndk` the folder
+    """What the command line chose. `target` may be `auto`, which is `host` here; `jobs` compilers at once, by default one a core; `library`: the library for
+    apps too; `ndk` the folder
     of `--ndk`."""
 
     target: str
@@ -50,6 +52,7 @@ class BuildOptions:
     clean: bool = False
     jobs: int | None = None
     dry_run: bool = False
+    library: bool = False
     ndk: Path | None = None
 
 
@@ -70,6 +73,8 @@ class BuildResult:
 @dataclass(frozen=True)
 class _Inputs:
     target: Target
+    apps: AppParts | None
+    openmp: bool
     parts: tuple[Component, ...]
     sources: RunnerSources
     libraries: tuple[OperatorLibrary, ...]
@@ -100,12 +105,13 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
     tools = find_host_tools(loaded, target, options.ndk, android.api_level if android is not None else None)
     if tools.ndk is not None:
         cmake.check_path(tools.ndk.root, "Move it, or name another NDK.")
+    apps = app_parts(loaded, target, console) if options.library else None
     if options.dry_run and executorch.needs_download(target):
         fetch = f"fetch ExecuTorch for {target.executorch.wheel_platform} with pip"
         return BuildResult(
             None, folder, current=False, plan=(fetch, "configure", "compile", "put the stage together and audit it")
         )
-    inputs = _inputs(loaded, libraries, target, tools, android, folder, console)
+    inputs = _inputs(loaded, libraries, target, tools, android, apps, folder, console)
 
     def waiting() -> None:
         console.note(f"waiting for another build in {folder}")
@@ -136,6 +142,7 @@ def _inputs(
     target: Target,
     host: HostTools,
     android: AndroidSettings | None,
+    apps: AppParts | None,
     folder: Path,
     console: Console,
 ) -> _Inputs:
@@ -145,7 +152,8 @@ def _inputs(
     sources = read_sources(asset_dir("native"))
     simulated = simulated_npu(loaded.recipe, asset_dir("native"))
     parts = components(loaded.recipe, libraries, simulated)
-    openmp = loaded.recipe.build.openmp != "off"
+    # A process takes one OpenMP runtime, and an app may have one already: its library uses ExecuTorch's threads.
+    openmp = loaded.recipe.build.openmp != "off" and apps is None
     files = dict(
         render_project(
             target,
@@ -157,18 +165,19 @@ def _inputs(
             simulated=simulated,
             android=android,
             cpu_flags=cpu_flags(loaded, target),
+            apps=apps,
         )
     )
     fingerprint = build_fingerprint(loaded.recipe, target.name)
     shipped: tuple[RunnerSources | OperatorLibrary, ...] = (sources, *(one for one in libraries if not one.own))
     hashes = {f"{part.root.name}/{name}": sha256 for part in shipped for name, sha256 in part.hashes.items()}
-    if simulated is not None:
-        hashes |= simulated.hashes
+    for more in (simulated, apps):
+        hashes |= more.hashes if more is not None else {}
     vendor = vendor_libraries(loaded, target, console)
     hashes |= {f"vendor/{path.name}": file_sha256(path) for path in vendor}
     own = tuple(library for library in libraries if library.own)
     record = make_record(folder, files, tools, hashes, fingerprint, own=own, android=android)
-    return _Inputs(target, parts, sources, libraries, simulated, vendor, tools, android, files, record)
+    return _Inputs(target, apps, openmp, parts, sources, libraries, simulated, vendor, tools, android, files, record)
 
 
 def _planned(folder: Path, inputs: _Inputs, options: BuildOptions) -> BuildResult:
@@ -245,6 +254,7 @@ def _build(
         inputs.sources.root.parent,
         inputs.simulated,
         inputs.vendor,
+        inputs.apps,
         api_level=inputs.android.api_level if inputs.android is not None else None,
     )
     use = check_commands(checked, tree.path, cpu_flags(loaded, inputs.target))
@@ -258,6 +268,12 @@ def _build(
         archives = {library.name: tree.archive(library.name) for library in inputs.libraries}
         seen = check_stage(checked, fresh, archives, console)
         manifest = _manifest(loaded, fresh, inputs, seen, use)
+        remove_tree(folder / LIBRARY)
+        if inputs.apps is not None:
+            for_apps = fresh.with_name(LIBRARY)
+            made = put_together(inputs.apps, fresh, seen, inputs.target, for_apps)
+            manifest = manifest.model_copy(update={"library": made})
+            for_apps.rename(folder / LIBRARY)
         remove_tree(folder / STAGE)
         fresh.rename(folder / STAGE)
     inputs.record.write(folder / RECORD)
@@ -277,9 +293,9 @@ def _whole(folder: Path) -> BuildManifest | None:
             executable = bool(path.stat().st_mode & 0o100)
             if path.stat().st_size != file.size or executable != file.executable or file_sha256(path) != file.sha256:
                 return None
+        return manifest if is_whole(folder, manifest) else None
     except (OSError, EtcliError):
         return None
-    return manifest
 
 
 def _manifest(loaded: LoadedRecipe, stage: Path, inputs: _Inputs, seen: Audit, use: CpuUse) -> BuildManifest:
@@ -313,7 +329,7 @@ def _manifest(loaded: LoadedRecipe, stage: Path, inputs: _Inputs, seen: Audit, u
         api_level=inputs.android.api_level if inputs.android is not None else None,
         stl=inputs.android.stl if inputs.android is not None else None,
         sources_sha256=value_sha256([_compiled(record), record.project]),
-        custom_ops=tuple(_custom(loaded, library) for library in inputs.libraries if _is_custom(loaded, library)),
+        custom_ops=tuple(_custom(inputs, library) for library in inputs.libraries if _is_custom(loaded, library)),
         cpu_features=use.needed,
         dispatched=dict(use.dispatched),
         operators=seen.operators,
@@ -333,11 +349,11 @@ def _is_custom(loaded: LoadedRecipe, library: OperatorLibrary) -> bool:
     return library.own or library.root.name in shipped_operators(loaded.recipe)
 
 
-def _custom(loaded: LoadedRecipe, library: OperatorLibrary) -> CustomOperators:
+def _custom(inputs: _Inputs, library: OperatorLibrary) -> CustomOperators:
     return CustomOperators(
         name=library.name,
         operators=library.operators,
-        openmp=library.openmp and loaded.recipe.build.openmp != "off",
+        openmp=library.openmp and inputs.openmp,
         shipped=None if library.own else library.root.name,
         sha256=library.sha256,
     )

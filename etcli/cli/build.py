@@ -19,6 +19,7 @@ from etcli.cli.invocation import Invocation, device_options, ndk_option, recipe_
 @click.option(
     "--jobs", type=click.IntRange(min=1), metavar="N", help="Compiler processes at once; by default one a core."
 )
+@click.option("--library", is_flag=True, help="Make the runner a shared library for apps too, with a C and a Java interface.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done.")
 def command(
     invocation: Invocation,
@@ -27,6 +28,7 @@ def command(
     configure_only: bool,
     clean: bool,
     jobs: int | None,
+    library: bool,
     dry_run: bool,
 ) -> None:
     """Render a CMake project for a target, build it and audit every binary of it.
@@ -38,7 +40,7 @@ def command(
 
     chosen = build_target(invocation.supported, target, invocation.device if invocation.device_chosen else None)
     options = BuildOptions(
-        target=chosen, configure_only=configure_only, clean=clean, jobs=jobs, dry_run=dry_run, ndk=ndk
+        target=chosen, configure_only=configure_only, clean=clean, jobs=jobs, dry_run=dry_run, library=library, ndk=ndk
     )
     result = build(invocation.supported, invocation.workspace, options, invocation.console)
     show.built(invocation.console, result)

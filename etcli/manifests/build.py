@@ -47,6 +47,13 @@ class CustomOperators(Part):
     sha256: str
 
 
+class LibraryForApps(Part):
+    """The runner as a library for apps. `files` are relative to `build/<target>/library/`."""
+
+    api: int = pydantic.Field(description="ETCLI_RUNNER_API of its C interface")
+    files: tuple[FileEntry, ...]
+
+
 class BuildManifest(Manifest):
     """A build of one target. `stage` lists everything to be pushed, relative to `build/<target>/stage/`."""
 
@@ -79,4 +86,5 @@ class BuildManifest(Manifest):
     simulated: bool = pydantic.Field(
         default=False, description="whether the stage holds the simulated NPU's libraries, under the vendor's names"
     )
+    library: LibraryForApps | None = pydantic.Field(default=None, description="what --library made for apps")
     stage: tuple[StagedFile, ...]

@@ -29,7 +29,8 @@ from etcli.toolchain.registrations import read_registrations
 class Audit:
     """What the audit saw. `reasons` says why each file is in the stage; `problems` is empty for a good build.
 
-    `warnings` are faults of a vendor's files that may do no harm, and that nobody but the vendor can mend.
+    `warnings` are faults of a vendor's files that may do no harm, and that nobody but the vendor can mend. `opened` are libraries that are opened
+    by name while a program runs.
     """
 
     facts: Mapping[str, ElfFacts]
@@ -38,6 +39,7 @@ class Audit:
     backends: tuple[str, ...]
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...] = ()
+    opened: tuple[str, ...] = ()
 
 
 def audit(
@@ -134,6 +136,7 @@ def audit(
         tuple(sorted({backend for registered in by_file.values() for backend in registered.backends})),
         tuple(problems.found),
         tuple(warnings.found),
+        tuple(name for name in opened if name in facts),
     )
 
 

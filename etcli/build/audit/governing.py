@@ -46,6 +46,7 @@ GOVERNED: Mapping[str, Governed] = {
     "audit.cxx_runtime": Governed(("build.stl",), ((_PRESETS, "ANDROID_STL"),)),
     "audit.cxx_exported": Governed(("build.stl",), ((_PRESETS, "ANDROID_STL"),)),
     "audit.api_level": Governed(("build.api_level",), ((_PRESETS, "ANDROID_PLATFORM"),)),
+    "audit.exports": Governed((), ((_PROJECT, "--version-script"),)),
     "audit.openmp": Governed(("build.openmp",), ((_PROJECT, "add_library(etcli_openmp"),)),
     "audit.not_registered": Governed(
         ("build.custom_ops", "export.backend"), ((_PROJECT, "WHOLE_ARCHIVE"), (_PROJECT, "set(executorch_components"))

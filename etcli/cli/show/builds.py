@@ -24,6 +24,8 @@ def built(console: Console, result: BuildResult) -> None:
         for file in result.manifest.stage
     ]
     console.table(f"Stage {result.folder / 'stage'}", ("file", "size", "machine", "reason"), staged)
+    if result.manifest.library is not None:
+        console.print(f"For apps, C interface {result.manifest.library.api}: {result.folder / 'library'}")
     for library in result.manifest.custom_ops:
         console.print(f"{library.name}: {', '.join(library.operators)}, each registered once")
     console.print(
