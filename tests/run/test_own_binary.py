@@ -15,7 +15,7 @@ from mtk_bundles import make_mtk_bundle
 from tokenizer_kinds import bpe_folder
 from vendor_sdk import make_library
 
-from etcli.common.errors import RunError, StaleError
+from etcli.common.errors import RunError, StaleError, ToolError
 from etcli.common.workspace import Workspace
 from etcli.deploy.clean import clean
 from etcli.manifests.build import BuildManifest
@@ -118,6 +118,9 @@ def test_the_vendors_libraries_come_from_the_sdk(
     )
     monkeypatch.delenv("NEURON_USDK_ADAPTER_LIB", raising=False)
     monkeypatch.setenv("NEURON_BUFFER_ALLOCATOR_LIB", str(foreign))
+    with pytest.raises(ToolError, match="NEURON_BUFFER_ALLOCATOR_LIB: there is no"):
+        device_libraries(loaded)
+    monkeypatch.delenv("NEURON_BUFFER_ALLOCATOR_LIB")
     found = device_libraries(loaded)
     assert found == [tmp_path / "sdk" / adapter]
     assert device_libraries(scene.loaded) == []
