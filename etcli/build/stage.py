@@ -45,7 +45,7 @@ STAGE = "stage"
 class BuildOptions:
     """What the command line chose. `target` may be `auto`, which is `host` here; `jobs` compilers at once, by default one a core; `library`: the library for
     apps too; `ndk` the folder
-    of `--ndk`."""
+    of `--ndk`, `executorch` of `--executorch`."""
 
     target: str
     configure_only: bool = False
@@ -54,6 +54,7 @@ class BuildOptions:
     dry_run: bool = False
     library: bool = False
     ndk: Path | None = None
+    executorch: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -102,16 +103,19 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
     for library in libraries:
         cmake.check_path(library.root, "Move it.")
     android = android_settings(loaded, target, libraries)
-    tools = find_host_tools(loaded, target, options.ndk, android.api_level if android is not None else None)
+    simulated = simulated_npu(loaded.recipe, asset_dir("native"))
+    parts = components(loaded.recipe, libraries, simulated)
+    tools = find_host_tools(
+        loaded, target, options.ndk, android, parts, executorch_flag=options.executorch, jobs=options.jobs
+    )
     if tools.ndk is not None:
         cmake.check_path(tools.ndk.root, "Move it, or name another NDK.")
     apps = app_parts(loaded, target, console) if options.library else None
-    if options.dry_run and executorch.needs_download(target):
-        fetch = f"fetch ExecuTorch for {target.executorch.wheel_platform} with pip"
+    if options.dry_run and (first := executorch.first_step(target, tools.wanted)) is not None:
         return BuildResult(
-            None, folder, current=False, plan=(fetch, "configure", "compile", "put the stage together and audit it")
+            None, folder, current=False, plan=(first, "configure", "compile", "put the stage together and audit it")
         )
-    inputs = _inputs(loaded, libraries, target, tools, android, apps, folder, console)
+    inputs = _inputs(loaded, libraries, parts, simulated, target, tools, android, apps, folder, console)
 
     def waiting() -> None:
         console.note(f"waiting for another build in {folder}")
@@ -139,6 +143,8 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
 def _inputs(
     loaded: LoadedRecipe,
     libraries: tuple[OperatorLibrary, ...],
+    parts: tuple[Component, ...],
+    simulated: SimulatedNpu | None,
     target: Target,
     host: HostTools,
     android: AndroidSettings | None,
@@ -146,12 +152,10 @@ def _inputs(
     folder: Path,
     console: Console,
 ) -> _Inputs:
-    # Fetching is slow, so it waits until nothing else is known to be missing.
-    package = executorch.find(target, console)
+    # Fetching or compiling it is slow, so it waits until nothing else is known to be missing.
+    package = executorch.find(target, host.wanted, console)
     tools = Toolset(host.compiler, package, host.ninja, host.ndk)
     sources = read_sources(asset_dir("native"))
-    simulated = simulated_npu(loaded.recipe, asset_dir("native"))
-    parts = components(loaded.recipe, libraries, simulated)
     # A process takes one OpenMP runtime, and an app may have one already: its library uses ExecuTorch's threads.
     openmp = loaded.recipe.build.openmp != "off" and apps is None
     files = dict(

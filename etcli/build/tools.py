@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from etcli.build.android import AndroidSettings
+from etcli.build.components import Component
 from etcli.common.errors import Problems, ToolError
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.tables.targets import Target
 from etcli.toolchain import cmake, compilers, executorch, ndk, ninja
 from etcli.toolchain.compilers import Compiler
+from etcli.toolchain.executorch import Android, Wanted
 from etcli.toolchain.ndk import Ndk
 
 
 @dataclass(frozen=True)
 class HostTools:
-    """What compiles; `ndk` for Android alone."""
+    """What compiles, and which ExecuTorch is `wanted`; `ndk` for Android alone."""
 
     compiler: Compiler
     ninja: Path
     ndk: Ndk | None
+    wanted: Wanted
 
 
-def find_host_tools(loaded: LoadedRecipe, target: Target, ndk_flag: Path | None, api_level: int | None) -> HostTools:
+def find_host_tools(
+    loaded: LoadedRecipe,
+    target: Target,
+    ndk_flag: Path | None,
+    android: AndroidSettings | None,
+    parts: Sequence[Component],
+    *,
+    executorch_flag: Path | None = None,
+    jobs: int | None = None,
+) -> HostTools:
     """Compiler, ninja and NDK, after a look at everything else that a build needs of this machine and that costs nothing to look for.
 
-    `ndk_flag` is the folder of `--ndk`; `api_level` the Android API level that is built for.
+    `ndk_flag` is the folder of `--ndk`, `executorch_flag` of `--executorch`; `android` the settings of a build for Android; `parts` what the
+    runner is linked with; `jobs` compilers at once, where ExecuTorch itself has to be compiled.
 
     Raises:
         ToolError: all that is missing.
@@ -34,16 +49,37 @@ def find_host_tools(loaded: LoadedRecipe, target: Target, ndk_flag: Path | None,
     found: Ndk | None = None
     if target.system == "android":
         found = problems.attempt(lambda: ndk.find_ndk(loaded, target, ndk_flag))
-        if found is not None and api_level is not None:
-            problems.attempt(lambda: found.check_api_level(api_level))
+        if found is not None and android is not None:
+            problems.attempt(lambda: found.check_api_level(android.api_level))
     compiler = None
     if found is not None or target.system != "android":
         compiler = problems.attempt(lambda: compilers.verify(target, found.compiler if found is not None else None))
     ninja_path = problems.attempt(ninja.find)
     problems.attempt(cmake.find)
-    problems.attempt(executorch.host_package)
-    if target.executorch.auto == "provided":
-        problems.attempt(lambda: executorch.find(target))
+    if problems.attempt(executorch.host_package) is not None:
+        names = [part.cmake_target for part in parts]
+        settings = compiled_with(target, found, android)
+        wanted = executorch.wanted_by(
+            loaded, names, flag=executorch_flag, compiler=compiler, android=settings, jobs=jobs
+        )
+        problems.attempt(lambda: executorch.check(target, wanted))
     if problems or compiler is None or ninja_path is None:
         raise ToolError.many(problems.found)
-    return HostTools(compiler, ninja_path, found)
+    return HostTools(compiler, ninja_path, found, wanted)
+
+
+def compiled_with(target: Target, ndk: Ndk | None, settings: AndroidSettings | None) -> Android | None:
+    """What an ExecuTorch compiled from source has to be compiled with, to go with the runner."""
+    if ndk is None or settings is None:
+        return None
+    pages = {
+        "linker_option": {
+            f"CMAKE_{kind}_LINKER_FLAGS": f"-Wl,-z,max-page-size={target.min_load_alignment}"
+            for kind in ("EXE", "SHARED")
+        },
+        "flexible": {"ANDROID_SUPPORT_FLEXIBLE_PAGE_SIZES": "ON"},
+        "default": {},
+    }[ndk.page_size_means]
+    return Android(
+        ndk.root, ndk.revision, ndk.toolchain_file, target.abi, settings.api_level, settings.stl, tuple(pages.items())
+    )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +14,11 @@ from etcli.common.process import describe_exit, stream
 from etcli.output.console import Console
 from etcli.tables.op_yaml import DESCRIPTION
 from etcli.tables.operators import OperatorLibrary
+from etcli.toolchain import ninja
 from etcli.toolchain.build_failures import (
     compile_errors,
     configure_errors,
+    failure,
     first_error_in,
     link_errors_in,
     link_remedy,
@@ -28,8 +28,6 @@ from etcli.toolchain.cmake import cache_value, hidden_variables
 
 CONFIGURED = "etcli-configured.json"
 """In the build tree once a configuration has succeeded: the record it was made for."""
-
-_STATUS = re.compile(r"\[(\d+)/(\d+)\] ")
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class Tree:
             self.console.note(f"    not used for a build, whose flags stand in its project: {', '.join(ignored)}")
         lines = self._run(["--preset", self.preset], "configure")
         if lines is not None:
-            self._fail("configure", "CMake could not configure the build", configure_errors(lines))
+            self._fail("configure", "CMake could not configure the build", lines, configure_errors(lines))
         found = cache_value(self.path / "CMakeCache.txt", "CMAKE_BUILD_TYPE")
         if found != BUILD_TYPE:
             raise BuildError(
@@ -92,26 +90,13 @@ class Tree:
             BuildError: code `build.compile`, with the first errors and the log's path; `build.operators` where the first error is in a source
                 of the user's own, with its place.
         """
-        with contextlib.ExitStack() as stack:
-            advance: Callable[[float], None] | None = None
-            done = 0
-
-            def on_line(line: str) -> None:
-                nonlocal advance, done
-                match = _STATUS.match(line)
-                if match is None:
-                    return
-                if advance is None:
-                    advance = stack.enter_context(self.console.progress("compiling", int(match[2])))
-                advance(int(match[1]) - done)
-                done = int(match[1])
-
+        with ninja.progress("compiling", self.console) as on_line:
             lines = self._run(["--build", "--preset", self.preset, "--parallel", str(jobs)], "build", on_line)
         if lines is None:
             return
         for library in sorted(self.own, key=lambda one: -len(one.root.parts)):  # one folder may stand in another
             self._fail_in(library, lines)
-        self._fail("compile", "the runner does not compile", compile_errors(lines))
+        self._fail("compile", "the runner does not compile", lines, compile_errors(lines))
 
     def _fail_in(self, library: OperatorLibrary, lines: list[str]) -> None:
         """Raise the failure of an operator library of the user's own, if it is one."""
@@ -141,7 +126,7 @@ class Tree:
         """
         lines = self._run(["--install", str(self.path), "--prefix", str(prefix), "--strip"], "install")
         if lines is not None:
-            self._fail("install", "CMake could not put the build together", configure_errors(lines))
+            self._fail("install", "CMake could not put the build together", lines, configure_errors(lines))
 
     def log(self, step: str) -> Path:
         """Where the output of `configure`, `build` or `install` is kept."""
@@ -157,18 +142,18 @@ class Tree:
             if on_line is not None:
                 on_line(line)
 
-        env = {**dict.fromkeys(hidden_variables()), "NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C.UTF-8", **self.env}
+        env = {**dict.fromkeys(hidden_variables()), "NINJA_STATUS": ninja.STATUS, "LC_ALL": "C.UTF-8", **self.env}
         code = stream([self.cmake, *arguments], keep, cwd=self.folder, env=env, log=self.log(step))
         if code < 0:
             lines.append(f"cmake was {describe_exit(code)}")
         return lines if code else None
 
-    def _fail(self, kind: str, what: str, errors: list[str]) -> None:
+    def _fail(self, kind: str, what: str, lines: list[str], errors: list[str]) -> None:
         step = {"compile": "build"}.get(kind, kind)
-        text = "".join(f"\n    {line}" for line in errors)
+        explained = failure(what, lines, errors)
         raise BuildError(
-            f"{what}:{text}",
+            explained.message,
             code=f"build.{kind}",
-            hint=f"{remedy(errors) or 'See the whole log.'} Log: {self.log(step)}",
+            hint=f"{explained.hint} Log: {self.log(step)}",
             file=self.log(step),
         )

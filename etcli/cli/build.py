@@ -7,13 +7,21 @@ from pathlib import Path
 import click
 
 from etcli.cli import show
-from etcli.cli.invocation import Invocation, device_options, ndk_option, recipe_command, target_option
+from etcli.cli.invocation import (
+    Invocation,
+    device_options,
+    executorch_option,
+    ndk_option,
+    recipe_command,
+    target_option,
+)
 
 
 @recipe_command("build", short_help="Render and compile the runner for a target, and audit the result.")
 @target_option
 @device_options
 @ndk_option
+@executorch_option
 @click.option("--configure-only", is_flag=True, help="Render and configure; compile nothing.")
 @click.option("--clean", is_flag=True, help="Build from nothing.")
 @click.option(
@@ -25,6 +33,7 @@ def command(
     invocation: Invocation,
     target: str | None,
     ndk: Path | None,
+    executorch: Path | None,
     configure_only: bool,
     clean: bool,
     jobs: int | None,
@@ -40,7 +49,13 @@ def command(
 
     chosen = build_target(invocation.supported, target, invocation.device if invocation.device_chosen else None)
     options = BuildOptions(
-        target=chosen, configure_only=configure_only, clean=clean, jobs=jobs, dry_run=dry_run, library=library, ndk=ndk
+        target=chosen,
+        configure_only=configure_only,
+        clean=clean,
+        jobs=jobs,
+        dry_run=dry_run, library=library,
+        ndk=ndk,
+        executorch=executorch,
     )
     result = build(invocation.supported, invocation.workspace, options, invocation.console)
     show.built(invocation.console, result)

@@ -27,12 +27,6 @@ class NotYet:
 
 
 NOT_YET: tuple[NotYet, ...] = (
-    NotYet(
-        "build.executorch.from",
-        lambda r: r.build.executorch.from_ in ("source", "prefix"),
-        "ExecuTorch from a checkout or prefix",
-        "Use from: wheel.",
-    ),
     NotYet("run.temperature", lambda r: r.run.temperature > 0, "sampling (temperature above 0)", "Use temperature 0."),
     NotYet("run.top_p", lambda r: r.run.top_p < 1, "sampling (top_p below 1)", "Use top_p 1."),
 )

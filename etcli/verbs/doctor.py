@@ -20,7 +20,6 @@ from etcli.checkpoint.source import peek
 from etcli.common.assets import asset_dir
 from etcli.common.errors import DeployError, EtcliError, ToolError
 from etcli.common.needs import Need, missing_need, needed, problems_of, tried
-from etcli.common.workspace import cache_dir, offline
 from etcli.device.base import Device
 from etcli.device.platform import npu_libraries, platform_difference
 from etcli.device.program import adb_program
@@ -34,10 +33,11 @@ from etcli.recipe.sources import adapter_path
 from etcli.recipe.support import unsupported
 from etcli.tables.socs import find_soc, told_soc
 from etcli.tables.targets import Target, known_target
-from etcli.toolchain import bubblewrap, cmake, compilers, executorch, ninja, qemu
-from etcli.toolchain.ndk import find_ndk
+from etcli.toolchain import bubblewrap, cmake, compilers, ninja, qemu
+from etcli.toolchain.ndk import Ndk, find_ndk
 from etcli.toolchain.neuropilot import device_needs
 from etcli.toolchain.programs import answer, version_in
+from etcli.verbs.executorch_needs import executorch_needs
 from etcli.verbs.targets import device_target
 
 
@@ -71,10 +71,11 @@ def doctor(
     device: Callable[[], Device] | None,
     console: Console,
     ndk: Path | None = None,
+    executorch_root: Path | None = None,
 ) -> Diagnosis:
     """Look at everything `loaded` needs for `target`; without one, for the target of the recipe, of the device, or of the virtual phone.
 
-    `ndk` is the folder of `--ndk`.
+    `ndk` is the folder of `--ndk`, `executorch_root` that of `--executorch`.
     """
     needs: list[Need] = [_python(), *_packages(), _recipe(loaded), _checkpoint(loaded), *tool_needs(loaded)]
     chosen: Device | None = None
@@ -94,7 +95,7 @@ def doctor(
     needs += [
         tried("cmake", "configures the build", lambda: _program(cmake.verify())),
         tried("ninja", "runs the build", lambda: _program(ninja.verify())),
-        *_target_needs(loaded, row, ndk),
+        *_target_needs(loaded, row, ndk, executorch_root),
         tried("adb", "reaches the device", _adb),
     ]
     if chosen.facts().emulated if chosen is not None else row.system == "linux":
@@ -118,8 +119,11 @@ def doctor(
     return Diagnosis(loaded.recipe.name, name, tuple(needs))
 
 
-def _target_needs(loaded: LoadedRecipe, target: Target, ndk: Path | None) -> Iterable[Need]:
+def _target_needs(
+    loaded: LoadedRecipe, target: Target, ndk: Path | None, executorch_root: Path | None
+) -> Iterable[Need]:
     program: Path | None = None
+    found: Ndk | None = None
     if target.system == "android":
         yield tried("build for Android", "the lowest Android, and the C++ runtime", lambda: _settings(loaded, target))
         name, why = "Android NDK", "compiler, linker and C++ runtime for phones"
@@ -136,7 +140,7 @@ def _target_needs(loaded: LoadedRecipe, target: Target, ndk: Path | None) -> Ite
     if program is not None or target.system != "android":
         name = f"C++ compiler for {target.name}"
         yield tried(name, "compiles the runner", lambda: _compiler(target, program))
-    yield tried(f"ExecuTorch for {target.name}", "the runtime that the runner links", lambda: _executorch(target))
+    yield from executorch_needs(loaded, target, executorch_root, found)
 
 
 def _program(program: object) -> tuple[str, str]:
@@ -151,25 +155,6 @@ def _settings(loaded: LoadedRecipe, target: Target) -> tuple[str, str]:
 def _compiler(target: Target, program: Path | None) -> tuple[str, str]:
     found = compilers.verify(target, program)
     return f"{found.kind} {found.version}", str(found.path)
-
-
-def _executorch(target: Target) -> tuple[str, str] | Need:
-    if target.executorch.auto == "wheel":
-        release = executorch.host_package().release
-        folder = cache_dir() / "executorch" / f"{release}-{target.executorch.wheel_platform}"
-        if not folder.is_dir():
-            why = "the runtime that the runner links"
-            name = f"ExecuTorch for {target.name}"
-            if offline():
-                problem = ToolError.problem(
-                    f"ExecuTorch {release} for {target.executorch.wheel_platform} is not in the cache, and ETCLI_OFFLINE forbids to fetch it",
-                    code="executorch.offline",
-                    hint="Unset ETCLI_OFFLINE for one build.",
-                )
-                return needed(name, why, problem, str(folder))
-            return Need(name, why, "fetched later", release, "", "etcli build fetches the wheel with pip (18 MB).")
-    package = executorch.find(target)
-    return package.version, str(package.root)
 
 
 def _npu_needs(loaded: LoadedRecipe, device: Device | None) -> Iterable[Need]:

@@ -10,7 +10,6 @@ from etcli.recipe.loader import load
 from etcli.recipe.support import NOT_YET, list_recipes, unsupported
 
 CASES = {
-    "build.executorch.from": "build: {executorch: {from: source}}",
     "run.temperature": "run: {temperature: 0.7}",
     "run.top_p": "run: {top_p: 0.9}",
 }
