@@ -97,3 +97,18 @@ def components(
     names = [name for library in libraries for name in library.components]
     wanted = dict.fromkeys((*names, *(simulated.components if simulated is not None else ())))
     return (*known, *(Component(name) for name in wanted if name not in {part.cmake_target for part in known}))
+
+
+def always_linked() -> tuple[Component, ...]:
+    """The parts of ExecuTorch's package that every runner is linked with."""
+    return _ALWAYS
+
+
+def linked_for_backend() -> dict[str, tuple[Component, ...]]:
+    """What a recipe's `export.backend` adds to those, by its name."""
+    return dict(_FOR_BACKEND)
+
+
+def delegates_for_backend() -> dict[str, tuple[str, ...]]:
+    """Folders under `native/` of the delegates that our runner is linked with, by `export.backend`."""
+    return dict(_DELEGATES_FOR_BACKEND)

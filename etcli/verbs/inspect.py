@@ -6,7 +6,7 @@ import json
 import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +26,7 @@ from etcli.recipe.written import shorten
 from etcli.toolchain.elf import is_elf, read_elf
 from etcli.toolchain.registrations import Registrations, read_registrations
 from etcli.verbs.archive import is_packed
+from etcli.verbs.provision import Provision, provision
 
 _FLATBUFFER_IDENTIFIER = slice(4, 6)
 
@@ -64,7 +65,10 @@ class CheckpointFacts:
 
 @dataclass(frozen=True)
 class Inspection:
-    """`kind` says which of the facts is set; `registered` is what an ELF file registers with ExecuTorch when it is loaded."""
+    """`kind` says which of the facts is set; `registered` is what an ELF file registers with ExecuTorch when it is loaded.
+
+    `provision` is what of a program's or bundle's operators and delegates a runner has, None where no runner was there to look into.
+    """
 
     path: Path
     kind: Literal["program", "bundle", "build", "elf", "checkpoint"]
@@ -74,15 +78,28 @@ class Inspection:
     elf: ElfFacts | None = None
     registered: Registrations | None = None
     checkpoint: CheckpointFacts | None = None
+    provision: Provision | None = None
 
 
-def inspect(path: Path) -> Inspection:
-    """Look into `path`.
+def inspect(path: Path, build: Path | None = None) -> Inspection:
+    """Look into `path`. What a program or bundle needs is held against the build in the folder `build`, or else against etcli's own runner.
 
     Raises:
-        UsageError: there is nothing there, or nothing that etcli knows.
+        UsageError: there is nothing there, or nothing that etcli knows; `build` is no build's folder.
         EtcliError: it is of a known kind but damaged.
     """
+    found = _inspect(path)
+    if found.program is not None:
+        needed = {*found.program.operators, *found.program.backends}
+    elif found.bundle is not None:
+        methods = [method for chunk in found.bundle.chunks for file in chunk.files for method in file.methods]
+        needed = {name for method in methods for name in (*method.operators, *method.backends)}
+    else:
+        return found
+    return replace(found, provision=provision(needed, build))
+
+
+def _inspect(path: Path) -> Inspection:
     if not _exists(path):
         raise UsageError(
             f"{path} does not exist",

@@ -6,6 +6,7 @@ from etcli.cli.show.builds import built, deployed
 from etcli.cli.show.exports import exported
 from etcli.cli.show.inspections import inspected
 from etcli.cli.show.lists import device, devices, needs, recipes
+from etcli.cli.show.programs import differences
 from etcli.cli.show.runs import compared, measured, ran, smoked
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "deployed",
     "device",
     "devices",
+    "differences",
     "exported",
     "inspected",
     "measured",

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from etcli.cli.show.programs import program, provided
 from etcli.output.console import Console
 from etcli.output.units import bytes_text, counted, value_text
 
@@ -17,16 +18,16 @@ if TYPE_CHECKING:
     from etcli.manifests.build import BuildManifest
     from etcli.manifests.bundle import BundleManifest
     from etcli.manifests.model import ModelConfig
-    from etcli.pte.facts import ProgramFacts
     from etcli.verbs.inspect import AqlmFacts, Inspection
 
 
 def inspected(console: Console, result: Inspection) -> None:
     """A program, a bundle, a build, a binary or a checkpoint."""
     if result.program is not None:
-        _program(console, result.program)
+        program(console, result.program, result.provision)
     elif result.bundle is not None:
         _bundle(console, result.bundle)
+        provided(console, result.provision)
     elif result.build is not None:
         _build(console, result.build)
     elif result.elf is not None:
@@ -80,33 +81,6 @@ def _by_linear(names: Sequence[str]) -> dict[str, list[str]]:
     for name in names:
         found.setdefault(name.split(".", 3)[3], []).append(name)
     return found
-
-
-def _program(console: Console, program: ProgramFacts) -> None:
-    console.print(
-        f"{program.path}: {program.identifier}, schema version {program.version}, {bytes_text(program.size)} "
-        f"({bytes_text(program.program_size)} program, {counted(len(program.segments), 'segment')}, {len(program.named_data)} named data)"
-    )
-    for method in program.methods:
-        rows = [
-            (
-                f"{direction} {index}",
-                value.dtype or value.kind,
-                " x ".join(map(str, value.shape)),
-                "planned" if value.planned else "by the caller",
-            )
-            for direction, values in (("input", method.inputs), ("output", method.outputs))
-            for index, value in enumerate(values)
-        ]
-        console.table(f"Method {method.name}", ("tensor", "type", "shape", "memory"), rows)
-        for delegate in method.delegates:
-            console.print(
-                f"  {delegate.backend}: {bytes_text(delegate.processed_size)}, called {counted(delegate.calls, 'time')}"
-            )
-        operators = ", ".join(f"{operator.name} x{operator.calls}" for operator in method.operators) or "none"
-        console.print(f"  operators outside delegates: {operators}")
-        planned = ", ".join(bytes_text(size) for size in method.planned_buffers) or "none"
-        console.print(f"  planned memory: {planned}; {counted(method.instructions, 'instruction')}")
 
 
 def _precisions(bundle: BundleManifest) -> str:
