@@ -184,6 +184,8 @@ class StandIn:
             shutil.copy(GLIBC / "ld-linux-aarch64.so.1", system / "bin" / "linker64")
             for name, real in (("libc.so", "libc.so.6"), ("libm.so", "libm.so.6"), ("libdl.so", "libdl.so.2")):
                 (system / "lib64" / name).symlink_to(GLIBC / real)
+            for name in ("liblog.so", "libandroid.so"):
+                shutil.copy(next(self.libraries.glob(f"[0-9]*/{name}")), system / "lib64" / name)
         argv = [
             "qemu-aarch64-static",
             "-L",

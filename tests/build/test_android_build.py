@@ -1,0 +1,203 @@
+"""Whole builds for target android with a stand-in NDK and a stand-in ExecuTorch: found, configured, linked, audited, staged, and started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from executorch_standin import CPU_OPERATORS, PRIM_OPERATORS, standin_prefix
+from ndk_standin import StandIn, standin_ndk
+from ndk_tree import write_revision
+from operator_folders import TWICE, write_operators
+
+from etcli.build.stage import BuildResult
+from etcli.common.errors import EtcliError, ExitCode
+from etcli.manifests.build import StagedFile
+from etcli.recipe.loaded import LoadedRecipe
+from etcli.tables.ndk import ndk_facts
+from etcli.toolchain import cmake, ninja, programs
+from etcli.toolchain.elf import read_elf
+
+Builder = Callable[..., BuildResult]
+Recipes = Callable[..., LoadedRecipe]
+REVISION = "27.2.12479018"
+ALWAYS = {*CPU_OPERATORS, *PRIM_OPERATORS, "etcli::ring_attention.out", "etcli::last_row.out"}
+THREADED = """\
+#include <executorch/extension/kernel_util/make_boxed_from_unboxed_functor.h>
+using executorch::aten::Tensor;
+static Tensor& twice(executorch::runtime::KernelRuntimeContext&, const Tensor& x, Tensor& out) {
+  const float* from = x.const_data_ptr<float>();
+  float* to = out.mutable_data_ptr<float>();
+#ifndef ETCLI_OPENMP
+#error "compiled without OpenMP"
+#endif
+#pragma omp parallel for
+  for (ssize_t i = 0; i < x.numel(); ++i) to[i] = 2 * from[i];
+  return out;
+}
+EXECUTORCH_LIBRARY(shout, "twice.out", twice);
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*ndk_facts().variables, *ndk_facts().sdk_variables, "EXECUTORCH_ROOT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[StandIn, Path]:
+    """The NDK, and an ExecuTorch that was compiled with it."""
+    ndk = standin_ndk(tmp_path_factory.mktemp("ndk") / "ndk", REVISION)
+    return ndk, standin_prefix(tmp_path_factory.mktemp("executorch"), arguments=ndk.arguments())
+
+
+@pytest.fixture
+def ndk(made: tuple[StandIn, Path], tmp_path: Path) -> StandIn:
+    """One of this test's own, of the same files."""
+    shutil.copytree(made[0].root, tmp_path / "ndk", symlinks=True)
+    return StandIn(tmp_path / "ndk")
+
+
+@pytest.fixture
+def recipe(made: tuple[StandIn, Path], make_recipe: Recipes) -> Recipes:
+    """Makes a recipe for target android with the stand-in for ExecuTorch; keywords are keys of `build`."""
+
+    def make(**build: object) -> LoadedRecipe:
+        build = {"target": "android", "executorch": {"from": "prefix", "root": str(made[1])}, **build}
+        return make_recipe(build=build)
+
+    return make
+
+
+def staged(result: BuildResult) -> dict[str, StagedFile]:
+    assert result.manifest is not None
+    return {file.path: file for file in result.manifest.stage}
+
+
+def listed(ndk: StandIn, program: Path) -> list[str]:
+    done = ndk.run(program)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_from_nothing_to_a_stage_that_starts(builder: Builder, recipe: Recipes, ndk: StandIn, tmp_path: Path) -> None:
+    result = builder("android", recipe=recipe(), ndk=ndk.root)
+    manifest = result.manifest
+    assert manifest is not None
+    assert (manifest.ndk, manifest.api_level, manifest.stl) == (REVISION, 26, "c++_static")
+    assert (manifest.machine, manifest.build_type, manifest.executorch_provider) == ("EM_AARCH64", "Release", "prefix")
+    assert "clang" in manifest.compiler
+    # Each program is alone: ExecuTorch and the C++ runtime are inside.
+    files = staged(result)
+    assert sorted(files) == ["list_backends", "list_kernels"]
+    for file in files.values():
+        elf = file.elf
+        assert elf is not None
+        assert elf.interpreter == "/system/bin/linker64"
+        assert set(elf.needed) <= {"libc.so", "libm.so", "libdl.so", "liblog.so", "libandroid.so"}
+        assert elf.load_alignment == 16384
+        assert elf.run_path == "$ORIGIN"
+    assert set(manifest.operators) == ALWAYS
+    assert manifest.backends == ("XnnpackBackend",)
+    moved = (result.folder / "stage").rename(tmp_path / "elsewhere")
+    assert sorted(listed(ndk, moved / "list_kernels")) == list(manifest.operators)
+    assert listed(ndk, moved / "list_backends") == ["XnnpackBackend"]
+    moved.rename(result.folder / "stage")
+    assert builder("android", recipe=recipe(), ndk=ndk.root).current
+
+
+def test_another_ndk_or_another_runtime_is_a_build_from_nothing(
+    builder: Builder, recipe: Recipes, ndk: StandIn
+) -> None:
+    builder("android", recipe=recipe(ndk=str(ndk.root)), configure_only=True)
+    write_revision(ndk.root, "27.3.13750724")
+    [first, *_] = builder("android", recipe=recipe(ndk=str(ndk.root)), dry_run=True).plan
+    assert first.startswith("remove the build tree: ")
+    assert f"NDK changed from r27c {REVISION} ({ndk.root}) to r27d 27.3.13750724 ({ndk.root})" in first
+    write_revision(ndk.root, REVISION)
+    [first, *_] = builder("android", recipe=recipe(stl="c++_shared", api_level=28), ndk=ndk.root, dry_run=True).plan
+    assert "API level changed from 26 to 28" in first
+    assert "C++ runtime changed from c++_static to c++_shared" in first
+
+
+def of_revision(folder: Path, revision: str) -> StandIn:
+    """Another stand-in: that of r26 makes segments for pages of 4 KiB and that of r28 for 16 KiB, where nothing else is said."""
+    return standin_ndk(folder / "other", revision)
+
+
+def test_a_shared_runtime_goes_with_the_programs(builder: Builder, recipe: Recipes, tmp_path: Path) -> None:
+    ndk = of_revision(tmp_path, "28.2.13676358")
+    result = builder("android", recipe=recipe(stl="c++_shared"), ndk=ndk.root)
+    files = staged(result)
+    assert sorted(files) == ["libc++_shared.so", "list_backends", "list_kernels"]
+    assert "list_kernels" in files["libc++_shared.so"].reason
+    assert {file.elf.load_alignment for file in files.values() if file.elf is not None} == {16384}
+    assert set(listed(ndk, result.folder / "stage" / "list_kernels")) == ALWAYS
+
+
+def test_openmp_is_inside_the_programs(builder: Builder, recipe: Recipes, tmp_path: Path) -> None:
+    ndk = of_revision(tmp_path, "26.3.11579264")
+    write_operators(tmp_path / "ops", source=THREADED, more="openmp: true\n")
+    result = builder("android", recipe=recipe(openmp="static", custom_ops=("./ops",)), ndk=ndk.root)
+    files = staged(result)
+    assert sorted(files) == ["list_backends", "list_kernels"]
+    for file in files.values():
+        assert file.elf is not None
+        assert not [name for name in file.elf.needed if "omp" in name]
+        assert file.elf.load_alignment == 16384
+        assert file.elf.run_path == "$ORIGIN"  # clang adds a folder of its own, where it is not told otherwise
+    assert "shout::twice.out" in listed(ndk, result.folder / "stage" / "list_kernels")
+
+
+def test_an_operator_that_needs_a_newer_android_raises_the_level(
+    builder: Builder, recipe: Recipes, ndk: StandIn, tmp_path: Path
+) -> None:
+    write_operators(tmp_path / "ops", source=TWICE, more="api_level: 28\n")
+    folder = builder("android", recipe=recipe(custom_ops=("./ops",)), ndk=ndk.root, configure_only=True).folder
+    assert '"ANDROID_PLATFORM": "android-28"' in (folder / "CMakePresets.json").read_text()
+    with pytest.raises(EtcliError, match="no libraries for API level 29") as caught:
+        builder("android", recipe=recipe(api_level=29), ndk=ndk.root)
+    assert caught.value.exit == ExitCode.ENVIRONMENT
+
+
+def test_the_project_works_without_etcli(builder: Builder, recipe: Recipes, ndk: StandIn, tmp_path: Path) -> None:
+    rendered = builder("android", recipe=recipe(), ndk=ndk.root, configure_only=True).folder
+    path = os.pathsep.join((str(cmake.find().parent), str(ninja.find().parent), "/usr/bin", "/bin"))
+    for name, env in (("variable", {"ANDROID_NDK": str(ndk.root)}), ("machine", {})):
+        project = tmp_path / name
+        project.mkdir()
+        for file in ("CMakeLists.txt", "CMakePresets.json", "machine.cmake"):
+            shutil.copy(rendered / file, project)
+        if env:  # as on another machine, which has its own
+            text = (project / "machine.cmake").read_text()
+            (project / "machine.cmake").write_text("".join(line for line in text.splitlines(True) if "NDK" not in line))
+        for argv in (
+            ["cmake", "--preset", "android"],
+            ["cmake", "--build", "--preset", "android"],
+            ["cmake", "--install", "cmake-build", "--prefix", "out", "--strip"],
+        ):
+            done = subprocess.run(argv, cwd=project, capture_output=True, text=True, env={"PATH": path, **env})
+            assert done.returncode == 0, done.stdout + done.stderr
+        assert read_elf(project / "out" / "list_kernels").run_path == "$ORIGIN"
+        assert set(listed(ndk, project / "out" / "list_kernels")) == ALWAYS
+
+
+@pytest.mark.known_failure("android-missing-one-by-one")
+def test_all_that_is_missing_is_told_at_once(
+    builder: Builder, make_recipe: Recipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nowhere(name: str, path: str | None = None) -> None:
+        return None
+
+    monkeypatch.setattr(programs.shutil, "which", nowhere)
+    with pytest.raises(EtcliError) as caught:
+        builder("android", recipe=make_recipe(build={"target": "android"}))
+    assert caught.value.exit == ExitCode.ENVIRONMENT
+    found = {problem.code for problem in caught.value.problems}
+    assert found == {"ndk.missing", "executorch.not_provided", "cmake.missing", "ninja.missing"}
+    assert all(problem.hint for problem in caught.value.problems)
