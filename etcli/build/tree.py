@@ -18,6 +18,7 @@ from etcli.toolchain import ninja
 from etcli.toolchain.build_failures import (
     compile_errors,
     configure_errors,
+    failure,
     first_error_in,
     link_errors_in,
     link_remedy,
@@ -72,7 +73,7 @@ class Tree:
             self.console.note(f"    not used for a build, whose flags stand in its project: {', '.join(ignored)}")
         lines = self._run(["--preset", self.preset], "configure")
         if lines is not None:
-            self._fail("configure", "CMake could not configure the build", configure_errors(lines))
+            self._fail("configure", "CMake could not configure the build", lines, configure_errors(lines))
         found = cache_value(self.path / "CMakeCache.txt", "CMAKE_BUILD_TYPE")
         if found != BUILD_TYPE:
             raise BuildError(
@@ -95,7 +96,7 @@ class Tree:
             return
         for library in sorted(self.own, key=lambda one: -len(one.root.parts)):  # one folder may stand in another
             self._fail_in(library, lines)
-        self._fail("compile", "the runner does not compile", compile_errors(lines))
+        self._fail("compile", "the runner does not compile", lines, compile_errors(lines))
 
     def _fail_in(self, library: OperatorLibrary, lines: list[str]) -> None:
         """Raise the failure of an operator library of the user's own, if it is one."""
@@ -125,7 +126,7 @@ class Tree:
         """
         lines = self._run(["--install", str(self.path), "--prefix", str(prefix), "--strip"], "install")
         if lines is not None:
-            self._fail("install", "CMake could not put the build together", configure_errors(lines))
+            self._fail("install", "CMake could not put the build together", lines, configure_errors(lines))
 
     def log(self, step: str) -> Path:
         """Where the output of `configure`, `build` or `install` is kept."""
@@ -147,12 +148,12 @@ class Tree:
             lines.append(f"cmake was {describe_exit(code)}")
         return lines if code else None
 
-    def _fail(self, kind: str, what: str, errors: list[str]) -> None:
+    def _fail(self, kind: str, what: str, lines: list[str], errors: list[str]) -> None:
         step = {"compile": "build"}.get(kind, kind)
-        text = "".join(f"\n    {line}" for line in errors)
+        explained = failure(what, lines, errors)
         raise BuildError(
-            f"{what}:{text}",
+            explained.message,
             code=f"build.{kind}",
-            hint=f"{remedy(errors) or 'See the whole log.'} Log: {self.log(step)}",
+            hint=f"{explained.hint} Log: {self.log(step)}",
             file=self.log(step),
         )

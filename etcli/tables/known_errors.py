@@ -1,4 +1,4 @@
-"""What errors of the runtime, the device and the toolchain mean, from `toolchains/known_errors.yaml`."""
+"""What errors of the runtime and the device mean, from `toolchains/known_errors.yaml`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import pydantic
 
-from etcli.tables.reading import Row, Table, read_table
+from etcli.tables.reading import Row, Table, compiling_pattern, read_table
 
 # A number is an error code only where the text says so. C++ writes hex (once with a stray colon), Java and old C++ decimal, which other
 # programs' exit statuses and counts look like, so that form counts only in ExecuTorch's own sentences.
@@ -18,14 +18,6 @@ _CODE = re.compile(
     re.IGNORECASE,
 )
 _MOST_TEXT = 64 * 1024
-
-
-def _compiles(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"not a regular expression: {error}") from None
-    return pattern
 
 
 class ErrorCode(Row):
@@ -50,7 +42,7 @@ class KnownMessage(Row):
     """Output that means something; `{1}` in `next` is the first group of `pattern`."""
 
     id: str
-    pattern: Annotated[str, pydantic.AfterValidator(_compiles)]
+    pattern: Annotated[str, pydantic.AfterValidator(compiling_pattern)]
     meaning: str
     next: str
 

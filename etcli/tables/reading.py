@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 import pydantic
@@ -21,6 +22,15 @@ class Row(pydantic.BaseModel):
 
 class Table(Row):
     """A whole file."""
+
+
+def compiling_pattern(pattern: str) -> str:
+    """`pattern`, which has to be a regular expression: a validator for fields that hold one."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+    return pattern
 
 
 def read_table(file: str, model: type[T]) -> T:

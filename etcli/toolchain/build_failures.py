@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from etcli.tables.build_errors import explain_build
 from etcli.tables.known_errors import explain_text
 
 _SHOWN = 6
@@ -16,6 +17,7 @@ _COMPILER = re.compile(
     r"(?::\s(?:fatal )?error:\s)|undefined reference to|cannot find -l|\bld(?:\.\w+)?: |multiple definition of"
     r"|No space left on device|Killed|internal compiler error|^ninja: error:|virtual memory exhausted"
 )
+_TELLING = re.compile(f"{_COMPILER.pattern}|(?i:error|not found|cannot|undefined|No such file)")
 _NOISE = re.compile(r": warning: |collect2: error: ld returned|^ninja: build stopped|[Ii]n function `")
 
 
@@ -119,4 +121,29 @@ def link_remedy(errors: Sequence[str], description: Path) -> str:
 
 def remedy(errors: Sequence[str]) -> str | None:
     """What the first known message among the lines means and what to do about it, or None."""
+    known = explain_build(errors)
+    if known is not None:
+        return f"{known.cause[:1].upper()}{known.cause[1:]}. {known.remedy}"
     return next(iter(explain_text("\n".join(errors))), None)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A failed run of CMake in words: `message` has what is known of its cause before the log's own lines, `hint` what to do."""
+
+    message: str
+    hint: str
+
+
+def failure(what: str, lines: Sequence[str], errors: Sequence[str]) -> Failure:
+    """The failure `what` ("the runner does not compile") whose log is `lines`, of which `errors` are shown.
+
+    A known message is looked for in all that the log says of errors, since the first line often is not the telling one.
+    """
+    shown = "".join(f"\n    {line}" for line in errors)
+    start = next((index for index, line in enumerate(lines) if _CMAKE_ERROR.search(line)), None)
+    said = list(lines[start:]) if start is not None else [line for line in lines if _TELLING.search(line)]
+    known = explain_build([*errors, *said])
+    if known is not None:
+        return Failure(f"{what}: {known.cause}:{shown}", known.remedy)
+    return Failure(f"{what}:{shown}", next(iter(explain_text("\n".join(errors))), None) or "See the whole log.")

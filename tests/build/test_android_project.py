@@ -74,6 +74,7 @@ def variables(files: dict[str, str]) -> dict[str, object]:
     return found
 
 
+@pytest.mark.known_failure("executorch-package-not-found", "build-debug-as-release")
 def test_the_preset_names_the_toolchain_by_the_environment_and_no_path(
     render: Callable[..., dict[str, str]], tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_cmake_lists_the_preset(render: Callable[..., dict[str, str]], tmp_path:
         ("28.2.13676358", False, False),
     ],
 )
+@pytest.mark.known_failure("android-16-kb-pages")
 def test_pages_of_16_kib_by_the_means_of_the_revision(
     render: Callable[..., dict[str, str]], revision: str, option: bool, flexible: bool
 ) -> None:
@@ -123,6 +125,7 @@ def test_the_shared_runtime_is_installed_where_it_is_used(render: Callable[..., 
         assert "print-file-name" not in text  # that of a compiler for many targets answers for this machine
 
 
+@pytest.mark.known_failure("neuron-imported-location", "neuron-exceptions-and-api-level")
 def test_the_delegate_has_types_exceptions_and_androids_libraries(
     render: Callable[..., dict[str, str]], make_recipe: Recipes
 ) -> None:
@@ -143,6 +146,7 @@ def test_openmp_is_compiled_and_linked_in(render: Callable[..., dict[str, str]])
 
 
 @pytest.mark.parametrize("soc", list(load_socs()))
+@pytest.mark.known_failure("cpu-above-the-device")
 def test_instructions_of_one_chip_only_for_recipes_of_that_chip(
     render: Callable[..., dict[str, str]], make_recipe: Recipes, soc: str
 ) -> None:
@@ -175,6 +179,7 @@ def own(folder: Path, name: str, api_level: int | None) -> OperatorLibrary:
     return read_operators(folder, own=True)
 
 
+@pytest.mark.known_failure("android-function-of-a-later-api")
 def test_the_api_level_is_the_lowest_that_everything_can_do_with(make_recipe: Recipes, tmp_path: Path) -> None:
     low, high = own(tmp_path / "low", "low_ops", None), own(tmp_path / "high", "high_ops", 28)
     assert settings(make_recipe()).api_level == 26
@@ -188,6 +193,7 @@ def test_the_api_level_is_the_lowest_that_everything_can_do_with(make_recipe: Re
         assert [problem.code for problem in caught.value.problems] == ["build.api_level"]
 
 
+@pytest.mark.known_failure("android-library-not-pushed", "android-two-cxx-runtimes")
 def test_the_runtime_is_inside_a_lone_program_and_shared_by_several_libraries(make_recipe: Recipes) -> None:
     assert settings(make_recipe()).stl == "c++_static"
     assert settings(make_recipe(), shared=("libneuron_backend.so",)).stl == "c++_shared"

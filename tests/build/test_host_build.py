@@ -146,6 +146,7 @@ def test_two_builds_at_once_give_one(builder: Builder) -> None:
     assert found[0].manifest == found[1].manifest
 
 
+@pytest.mark.known_failure("build-debug-as-release")
 def test_a_tree_of_another_build_type_is_not_used(builder: Builder) -> None:
     folder = builder(configure_only=True).folder
     cache = folder / "cmake-build" / "CMakeCache.txt"

@@ -173,11 +173,14 @@ def test_file_damaged_on_the_way_is_an_error_and_sent_again(scene: Scene) -> Non
     assert [file.path for file in result.files if file.action == "send"] == ["bundle/chunks/tiny_0.pte"]
 
 
+@pytest.mark.known_failure("deploy-forgotten-library")
 def test_dry_run_plans_and_changes_nothing(scene: Scene) -> None:
     result = scene.deploy(dry_run=True)
     assert result.dry_run
     assert not result.current
     assert result.sent_files == 9
+    assert {file.path: file.reason for file in result.files}["bin/libhelper.so"] == "needed by the runner"
+    assert all(file.reason for file in result.files)
     assert scene.device.pushed == []
     assert not scene.folder.exists()
 

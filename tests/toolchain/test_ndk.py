@@ -82,6 +82,7 @@ def test_the_newest_of_an_sdk_is_taken_by_number_and_half_installed_ones_are_not
     assert found(tmp_path).revision == "28.2.13676358"
 
 
+@pytest.mark.known_failure("android-ndk-relative-path")
 def test_a_relative_folder_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = tmp_path / "here"
     make_ndk(here / "ndk")
@@ -123,6 +124,7 @@ def test_a_named_folder_that_is_not_there_is_not_passed_over(tmp_path: Path, mon
         "toolchains/llvm/prebuilt/{host}/sysroot/usr/lib/aarch64-linux-android/libc++_shared.so",
     ],
 )
+@pytest.mark.known_failure("android-toolchain-file-missing")
 def test_an_incomplete_ndk_is_told_with_what_it_lacks(tmp_path: Path, absent: str) -> None:
     root = make_ndk(tmp_path / "ndk")
     path = root / absent.format(host=next((root / "toolchains/llvm/prebuilt").iterdir()).name)
@@ -131,6 +133,7 @@ def test_an_incomplete_ndk_is_told_with_what_it_lacks(tmp_path: Path, absent: st
     assert str(path.relative_to(root)) in str(problem)
 
 
+@pytest.mark.known_failure("android-missing-one-by-one")
 def test_everything_that_is_wrong_with_an_ndk_is_told_at_once(tmp_path: Path) -> None:
     root = make_ndk(tmp_path / "ndk", "21.4.7075529")
     (root / "build/cmake/android.toolchain.cmake").unlink()
@@ -173,6 +176,7 @@ def test_a_fault_of_the_recipes_ndk_stands_at_its_line(tmp_path: Path) -> None:
         ("29.0.13113456", {}, None),
     ],
 )
+@pytest.mark.known_failure("android-ndk-too-old")
 def test_revisions(tmp_path: Path, revision: str, sections: dict[str, object], code: str | None) -> None:
     root = make_ndk(tmp_path / "ndk", revision)
     more: dict[str, object] = {"run": sections.get("run", {})}

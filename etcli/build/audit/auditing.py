@@ -14,6 +14,7 @@ from etcli.build.audit.runtimes import (
     exported_runtime_problems,
     openmp_library_problems,
     openmp_problems,
+    registry_problems,
 )
 from etcli.build.audit.symbols import symbol_problems, version_problems
 from etcli.build.components import Component
@@ -120,6 +121,7 @@ def audit(
         )
         found += delegate_problems(program, delegates, libraries)
         found += openmp_problems(program, {name: stage / name for name in loaded})
+        found += registry_problems(program, {name: stage / name for name in loaded}, symbols)
         found += cxx_runtime_problems(program, {name: stage / name for name in loaded if name not in vendor})
     for problem in found:
         problems.add(problem)

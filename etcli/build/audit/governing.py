@@ -54,6 +54,7 @@ GOVERNED: Mapping[str, Governed] = {
     "audit.registered_twice": Governed(
         ("build.custom_ops",), ((_PROJECT, "WHOLE_ARCHIVE"), (_PROJECT, "set(executorch_components"))
     ),
+    "audit.registry_twice": Governed(("build.executorch",), ((_PROJECT, "find_package("),)),
     "audit.cpu_features": Governed(("neuron.platform",), ((_PROJECT, "add_compile_options("),)),
 }
 """By code. What no line decides about (a damaged file, one that does not belong) is not here."""

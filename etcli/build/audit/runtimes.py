@@ -1,4 +1,4 @@
-"""Runtimes of which a process has one at most: OpenMP's, and C++'s."""
+"""Runtimes of which a process has one at most: OpenMP's, C++'s, and ExecuTorch's registry."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ _CXX_MARKS = (b"terminate called after throwing an instance of '\0", b" exceptio
 """What libstdc++'s and libc++abi's handlers of uncaught exceptions say, so that whatever has such a runtime inside holds the text."""
 
 _CXX_THROW = "__cxa_throw"
+
+_REGISTRY_MARKS = (b"Re-registering %s, from %s\0",)
+"""What ExecuTorch's registry says of an operator that comes twice (runtime/kernel/operator_registry.cpp); only where logging is compiled in."""
+
+_REGISTRY_EXPORTED = "16register_backend"
 
 
 def openmp_problems(program: str, loaded: Mapping[str, Path]) -> list[Problem]:
@@ -75,6 +80,24 @@ def exported_runtime_problems(symbols: Mapping[str, DynamicSymbols], shared: Seq
         )
         for name, has in symbols.items()
         if name not in shared and _CXX_THROW in has.defined
+    ]
+
+
+def registry_problems(program: str, loaded: Mapping[str, Path], symbols: Mapping[str, DynamicSymbols]) -> list[Problem]:
+    """Registries inside several files of a process, of which one keeps its own: what that file registers nobody else finds (ExecuTorch PR #21945).
+
+    Copies that are all visible are one, since the loader takes the first for all.
+    """
+    having = _having(loaded, _REGISTRY_MARKS)
+    private = [name for name in having if not any(_REGISTRY_EXPORTED in symbol for symbol in symbols[name].defined)]
+    if len(having) < 2 or not private:
+        return []
+    return [
+        BuildError.problem(
+            f"{program} would start with {len(having)} registries of ExecuTorch: inside {', '.join(having)}; that of {', '.join(private)} is hidden",
+            code="audit.registry_twice",
+            hint="Link the runtime once: a shared library links none of it and leaves its symbols to the program, or everything is static.",
+        )
     ]
 
 
