@@ -17,7 +17,7 @@ from etcli.device.wire import Wire
 
 SERVICE = "sync:"
 _BLOCK = 64 * 1024
-_BLOCKS = 16
+_BLOCKS = 4
 """Blocks that go to the socket at once."""
 _HEAD = struct.Struct("<4sI")
 _SEND_V2 = struct.Struct("<4sII")
