@@ -86,7 +86,7 @@ def check_stage(build: Checked, stage: Path, archives: Mapping[str, Path], conso
     problems = seen.problems
     if build.apps is not None:
         problems = (*problems, *export_problems(stage, build.apps.libraries))
-    problems = problems or start_problems(stage, build.target, build.programs, build.libraries, archives)
+    problems = problems or tuple(start_problems(stage, build.target, build.programs, build.libraries, archives))
     if problems:
         raise EtcliError.many(placed(problem, build.loaded, build.folder, build.files) for problem in problems)
     return seen

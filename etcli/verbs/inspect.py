@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from etcli.build.audit.one_file import FileAudit, audit_file
 from etcli.checkpoint.base import Checkpoint
 from etcli.checkpoint.checks import header_problems
 from etcli.checkpoint.layout import expected_shapes
@@ -23,8 +24,8 @@ from etcli.pte.facts import ProgramFacts
 from etcli.pte.read import read_program
 from etcli.recipe.outdated import MANIFEST
 from etcli.recipe.written import shorten
-from etcli.toolchain.elf import is_elf, read_elf
-from etcli.toolchain.registrations import Registrations, read_registrations
+from etcli.toolchain.elf import is_elf
+from etcli.toolchain.registrations import Registrations
 from etcli.verbs.archive import is_packed
 from etcli.verbs.provision import Provision, provision
 
@@ -77,6 +78,7 @@ class Inspection:
     build: BuildManifest | None = None
     elf: ElfFacts | None = None
     registered: Registrations | None = None
+    audit: FileAudit | None = None
     checkpoint: CheckpointFacts | None = None
     provision: Provision | None = None
 
@@ -120,7 +122,8 @@ def _inspect(path: Path) -> Inspection:
     if head[_FLATBUFFER_IDENTIFIER] == b"ET":
         return Inspection(path, "program", program=read_program(path))
     if is_elf(path):
-        return Inspection(path, "elf", elf=read_elf(path), registered=read_registrations(path))
+        audit = audit_file(path)
+        return Inspection(path, "elf", elf=audit.elf, registered=audit.registered, audit=audit)
     if is_packed(path):
         raise UsageError(
             f"{path} is a packed bundle",

@@ -14,20 +14,21 @@ LENIENT = frozenset({"audit.alignment", "audit.run_path", "audit.libcxx", "audit
 
 
 def file_problems(
-    name: str, elf: ElfFacts, target: Target, *, program: bool, api_level: int | None = None
+    name: str, elf: ElfFacts, target: Target, *, program: bool, api_level: int | None = None, where: str = "stage/"
 ) -> list[Problem]:
     """What is wrong with the staged file `name` for devices of `target`.
 
     Args:
         program: whether it is to be started, and not only loaded.
         api_level: of Android, that the build is for.
+        where: what goes before the name in messages.
     """
     found = []
     if elf.machine != target.machine:
         found.append(
             _problem(
                 "audit.machine",
-                f"stage/{name} is for {elf.machine}, {target.name} needs {target.machine}",
+                f"{where}{name} is for {elf.machine}, {target.name} needs {target.machine}",
                 "Build from nothing: add --clean. If it stays so, the compiler or the ExecuTorch package is of another target.",
             )
         )
@@ -35,7 +36,7 @@ def file_problems(
         found.append(
             _problem(
                 "audit.interpreter",
-                f"stage/{name} asks for the loader {elf.interpreter}, devices of {target.name} have {target.interpreter}",
+                f"{where}{name} asks for the loader {elf.interpreter}, devices of {target.name} have {target.interpreter}",
                 "Use the compiler that toolchains/targets.yaml names.",
             )
         )
@@ -43,18 +44,20 @@ def file_problems(
         found.append(
             _problem(
                 "audit.position",
-                f"stage/{name} is no position-independent program ({elf.kind}); Android starts no other",
+                f"{where}{name} is no position-independent program ({elf.kind}); Android starts no other",
                 "Remove -no-pie and -static from LDFLAGS and the project.",
             )
         )
     if not program and elf.soname is not None and elf.soname != name:
-        found.append(_problem("audit.soname", f"stage/{name} calls itself {elf.soname}", "Loaders look for that name."))
+        found.append(
+            _problem("audit.soname", f"{where}{name} calls itself {elf.soname}", "Loaders look for that name.")
+        )
     for entry in (elf.run_path or "").split(":") if elf.run_path is not None else ():
         if not (entry == "$ORIGIN" or entry.startswith("$ORIGIN/")):
             found.append(
                 _problem(
                     "audit.run_path",
-                    f"stage/{name} looks for libraries in {entry or 'the current folder'}, which is no folder of the device's",
+                    f"{where}{name} looks for libraries in {entry or 'the current folder'}, which is no folder of the device's",
                     "Run paths must start with $ORIGIN; remove -rpath options from LDFLAGS and the project.",
                 )
             )
@@ -63,7 +66,7 @@ def file_problems(
             found.append(
                 _problem(
                     "audit.host_path",
-                    f"stage/{name} needs {library}, by a path of this machine",
+                    f"{where}{name} needs {library}, by a path of this machine",
                     f"{Path(library).name} was linked without a soname: link it with -Wl,-soname,{Path(library).name}.",
                 )
             )
@@ -71,7 +74,7 @@ def file_problems(
         found.append(
             _problem(
                 "audit.alignment",
-                f"stage/{name} has a segment aligned to {elf.load_alignment} bytes, {target.name} needs {target.min_load_alignment}",
+                f"{where}{name} has a segment aligned to {elf.load_alignment} bytes, {target.name} needs {target.min_load_alignment}",
                 f"Link it with -Wl,-z,max-page-size={target.min_load_alignment}.",
             )
         )
@@ -79,7 +82,7 @@ def file_problems(
         found.append(
             _problem(
                 "audit.text_relocations",
-                f"stage/{name} has text relocations, with which Android loads nothing",
+                f"{where}{name} has text relocations, with which Android loads nothing",
                 "Compile everything in it with -fPIC.",
             )
         )
@@ -87,7 +90,7 @@ def file_problems(
         found.append(
             _problem(
                 "audit.api_level",
-                f"stage/{name} is built for Android API level {elf.android_api}, the build for {api_level}: older devices lack what it may call",
+                f"{where}{name} is built for Android API level {elf.android_api}, the build for {api_level}: older devices lack what it may call",
                 f"Set build.api_level: {elf.android_api}, or build it for {api_level}.",
             )
         )

@@ -101,5 +101,12 @@ def registry_problems(program: str, loaded: Mapping[str, Path], symbols: Mapping
     ]
 
 
+def inside(path: Path) -> tuple[str, ...]:
+    """The runtimes that a file has inside, by name."""
+    content = path.read_bytes()
+    marks = {"C++": _CXX_MARKS, "OpenMP": _OPENMP_MARKS, "ExecuTorch's registry": _REGISTRY_MARKS}
+    return tuple(name for name, texts in marks.items() if any(text in content for text in texts))
+
+
 def _having(loaded: Mapping[str, Path], marks: Iterable[bytes]) -> list[str]:
     return [name for name, path in loaded.items() if any(mark in path.read_bytes() for mark in marks)]

@@ -13,7 +13,13 @@ from etcli.output.units import bytes_text, counted, value_text
 QUALITIES = {"demonstration": "of demonstration quality (model.quantize): an answer may well be wrong"}
 """What is said of a bundle's weights, by its `quality`."""
 
+KINDS = {"ET_DYN": "library, or position-independent program", "ET_EXEC": "program for a fixed address"}
+"""ELF's types of file in words."""
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from etcli.build.audit.one_file import FileAudit
     from etcli.manifests.base import FileEntry
     from etcli.manifests.build import BuildManifest
     from etcli.manifests.bundle import BundleManifest
@@ -30,20 +36,8 @@ def inspected(console: Console, result: Inspection) -> None:
         provided(console, result.provision)
     elif result.build is not None:
         _build(console, result.build)
-    elif result.elf is not None:
-        elf = result.elf
-        rows = [
-            ("machine", elf.machine),
-            ("interpreter", elf.interpreter or "-"),
-            ("soname", elf.soname or "-"),
-            ("needed", ", ".join(elf.needed)),
-            ("run path", elf.run_path or "-"),
-            ("smallest load alignment", elf.load_alignment),
-        ]
-        if result.registered is not None:
-            rows.append(("registers operators", operator_names(result.registered.operators)))
-            rows.append(("registers backends", ", ".join(result.registered.backends) or "none"))
-        console.table(f"ELF {result.path}", ("what", "value"), rows)
+    elif result.audit is not None:
+        _elf(console, result.path, result.audit)
     elif result.checkpoint is not None:
         facts = result.checkpoint
         numbers = facts.config.model_dump(exclude={"rope", "aqlm"})
@@ -64,6 +58,31 @@ def inspected(console: Console, result: Inspection) -> None:
         console.table(f"Checkpoint {result.path} ({facts.format})", ("what", "value"), rows)
         for remark in facts.remarks:
             console.warn(remark, code="checkpoint.remark")
+
+
+def _elf(console: Console, path: Path, audit: FileAudit) -> None:
+    """The audit's table of one file, and what of it would fail the audit of a build."""
+    elf = audit.elf
+    rows = [
+        ("target", audit.target or "none of etcli's"),
+        ("machine", elf.machine),
+        ("kind", KINDS.get(elf.kind, elf.kind)),
+        ("interpreter", elf.interpreter or "-"),
+        ("soname", elf.soname or "-"),
+        ("needed", ", ".join(elf.needed) or "-"),
+        ("of these not the system's", ", ".join(audit.staged) or "none"),
+        ("run path", elf.run_path or "-"),
+        ("smallest load alignment", f"{elf.load_alignment} bytes"),
+        ("text relocations", "yes" if elf.text_relocations else "no"),
+        ("runtimes inside", ", ".join(audit.runtimes) or "none"),
+    ]
+    if elf.android_api is not None:
+        rows.append(("Android API level, NDK", f"{elf.android_api}, {elf.ndk or 'not told'}"))
+    rows.append(("registers operators", operator_names(audit.registered.operators)))
+    rows.append(("registers backends", ", ".join(audit.registered.backends) or "none"))
+    console.table(f"ELF {path}", ("what", "value"), rows)
+    for problem in audit.problems:
+        console.warn(f"would not pass the audit of a build for {audit.target}: {problem.message}", code=problem.code)
 
 
 def _aqlm(facts: AqlmFacts, config: ModelConfig) -> list[tuple[str, str]]:
