@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,20 @@ from etcli.recipe.schema import Recipe
 pytest_plugins = ["device_fixtures"]
 
 
+NEEDS = {"needs_ndk": "ANDROID_NDK", "needs_bionic": "ETCLI_BIONIC_ROOT"}
+"""Marks of tests that need something which cannot be installed here, and the variable that says where it is."""
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a module's fixture run in one process: what it makes (builds, exports) may take a minute, and each process would make it anew."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what needs something that no variable names, and keeps together what shares a module's fixture.
+
+    Tests that share a module's fixture run in one process: what it makes (builds, exports) may take a minute, and each process would make it anew."""
+    absent = {mark for mark, variable in NEEDS.items() if not os.environ.get(variable)}
+    left_out = [item for item in items if any(item.get_closest_marker(mark) for mark in absent)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     for item in items:
         fixtures = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009 - pytest shows it nowhere else
         if any(definition.scope == "module" for found in fixtures for definition in found):

@@ -41,6 +41,29 @@ static Tensor& twice(executorch::runtime::KernelRuntimeContext&, const Tensor& x
 }
 EXECUTORCH_LIBRARY(shout, "twice.out", twice);
 """
+WORK = """\
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <executorch/runtime/kernel/operator_registry.h>
+const char* version();
+static void refuse(const std::string& why) { throw std::runtime_error(why); }
+int main() {
+  version();
+  std::thread([] {
+    for (const auto& kernel : executorch::runtime::get_registered_kernels())
+      if (std::string(kernel.name_) == "shout::twice.out") std::puts("twice");
+  }).join();
+  try {
+    refuse("caught");
+  } catch (const std::exception& error) {
+    std::puts(error.what());
+  }
+}
+"""
+# What the tests below take away before each test.
+REAL_NDK, REAL_BIONIC = os.environ.get("ANDROID_NDK", ""), os.environ.get("ETCLI_BIONIC_ROOT", "")
 
 
 @pytest.fixture(autouse=True)
@@ -140,18 +163,85 @@ def test_a_shared_runtime_goes_with_the_programs(builder: Builder, recipe: Recip
     assert set(listed(ndk, result.folder / "stage" / "list_kernels")) == ALWAYS
 
 
-def test_openmp_is_inside_the_programs(builder: Builder, recipe: Recipes, tmp_path: Path) -> None:
-    ndk = of_revision(tmp_path, "26.3.11579264")
+def build_component(
+    builder: Builder, recipe: Recipes, native: Path, tmp_path: Path, ndk: Path, **build: object
+) -> BuildResult:
+    """A build with an operator library that uses OpenMP, and a program that uses threads and exceptions."""
     write_operators(tmp_path / "ops", source=THREADED, more="openmp: true\n")
-    result = builder("android", recipe=recipe(openmp="static", custom_ops=("./ops",)), ndk=ndk.root)
+    sources = native / "runner" / "sources.yaml"
+    sources.write_text(sources.read_text().replace("programs:\n", "programs:\n  work: work.cpp\n"))
+    (native / "runner" / "work.cpp").write_text(WORK)
+    return builder("android", recipe=recipe(openmp="static", custom_ops=("./ops",), **build), ndk=ndk)
+
+
+def check_component(result: BuildResult) -> None:
+    """Each program is alone and finds all it needs on a phone."""
     files = staged(result)
-    assert sorted(files) == ["list_backends", "list_kernels"]
+    assert sorted(files) == ["list_backends", "list_kernels", "work"]
     for file in files.values():
         assert file.elf is not None
-        assert not [name for name in file.elf.needed if "omp" in name]
+        assert not [name for name in file.elf.needed if "omp" in name or "c++" in name]
         assert file.elf.load_alignment == 16384
         assert file.elf.run_path == "$ORIGIN"  # clang adds a folder of its own, where it is not told otherwise
+    assert result.manifest is not None
+    assert "shout::twice.out" in result.manifest.operators
+
+
+def test_openmp_threads_and_exceptions_are_inside_the_programs(
+    builder: Builder, recipe: Recipes, native: Path, tmp_path: Path
+) -> None:
+    ndk = of_revision(tmp_path, "26.3.11579264")
+    result = build_component(builder, recipe, native, tmp_path, ndk.root)
+    check_component(result)
+    assert listed(ndk, result.folder / "stage" / "work") == ["twice", "caught"]
     assert "shout::twice.out" in listed(ndk, result.folder / "stage" / "list_kernels")
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> tuple[Path, Callable[[int], Path]]:
+    """A real NDK, and what compiles the stand-in for ExecuTorch with it for an API level."""
+    root = Path(REAL_NDK).absolute()
+
+    def executorch(api_level: int) -> Path:
+        return standin_prefix(tmp_path / "executorch", arguments=StandIn(root).arguments(api_level))
+
+    return root, executorch
+
+
+@pytest.mark.needs_ndk
+@pytest.mark.parametrize("api_level", [26, 28])
+def test_a_component_with_a_real_ndk(
+    builder: Builder,
+    recipe: Recipes,
+    native: Path,
+    tmp_path: Path,
+    real: tuple[Path, Callable[[int], Path]],
+    api_level: int,
+) -> None:
+    root, executorch = real
+    prefix = {"from": "prefix", "root": str(executorch(api_level))}
+    check_component(build_component(builder, recipe, native, tmp_path, root, api_level=api_level, executorch=prefix))
+    shared = builder("android", recipe=recipe(stl="c++_shared", api_level=api_level, executorch=prefix), ndk=root)
+    assert "libc++_shared.so" in staged(shared)
+
+
+@pytest.mark.needs_ndk
+@pytest.mark.needs_bionic
+@pytest.mark.parametrize("api_level", [26, 28])
+def test_a_component_with_a_real_ndk_runs(
+    builder: Builder,
+    recipe: Recipes,
+    native: Path,
+    tmp_path: Path,
+    real: tuple[Path, Callable[[int], Path]],
+    api_level: int,
+) -> None:
+    root, executorch = real
+    prefix = {"from": "prefix", "root": str(executorch(api_level))}
+    result = build_component(builder, recipe, native, tmp_path, root, api_level=api_level, executorch=prefix)
+    argv = ["qemu-aarch64-static", "-L", REAL_BIONIC, result.folder / "stage" / "work"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.split()) == (0, ["twice", "caught"]), done.stderr
 
 
 def test_an_operator_that_needs_a_newer_android_raises_the_level(
