@@ -106,7 +106,14 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
     simulated = simulated_npu(loaded.recipe, asset_dir("native"))
     parts = components(loaded.recipe, libraries, simulated)
     tools = find_host_tools(
-        loaded, target, options.ndk, android, parts, executorch_flag=options.executorch, jobs=options.jobs
+        loaded,
+        target,
+        options.ndk,
+        android,
+        parts,
+        executorch_flag=options.executorch,
+        simulated=simulated is not None,
+        jobs=options.jobs,
     )
     if tools.ndk is not None:
         cmake.check_path(tools.ndk.root, "Move it, or name another NDK.")

@@ -35,12 +35,13 @@ def find_host_tools(
     parts: Sequence[Component],
     *,
     executorch_flag: Path | None = None,
+    simulated: bool = False,
     jobs: int | None = None,
 ) -> HostTools:
     """Compiler, ninja and NDK, after a look at everything else that a build needs of this machine and that costs nothing to look for.
 
     `ndk_flag` is the folder of `--ndk`, `executorch_flag` of `--executorch`; `android` the settings of a build for Android; `parts` what the
-    runner is linked with; `jobs` compilers at once, where ExecuTorch itself has to be compiled.
+    runner is linked with, `simulated` whether the simulated NPU is to stand beside it; `jobs` compilers at once, where ExecuTorch itself has to be compiled.
 
     Raises:
         ToolError: all that is missing.
@@ -63,9 +64,22 @@ def find_host_tools(
             loaded, names, flag=executorch_flag, compiler=compiler, android=settings, jobs=jobs
         )
         problems.attempt(lambda: executorch.check(target, wanted))
+        if simulated:
+            problems.attempt(lambda: _check_shared(target, wanted))
     if problems or compiler is None or ninja_path is None:
         raise ToolError.many(problems.found)
     return HostTools(compiler, ninja_path, found, wanted)
+
+
+def _check_shared(target: Target, wanted: Wanted) -> None:
+    """The simulated NPU runs its networks with ExecuTorch's kernels, and a process has one registry of them."""
+    provider, root = executorch.chosen_provider(target, wanted)
+    if provider != "wheel":
+        raise ToolError(
+            f"the simulated NPU needs ExecuTorch's shared libraries, and those in {root} are static",
+            code="executorch.static",
+            hint="Use build.executorch: {from: wheel}, or name the folder of MediaTek's SDK in neuron.sdk.",
+        )
 
 
 def compiled_with(target: Target, ndk: Ndk | None, settings: AndroidSettings | None) -> Android | None:

@@ -149,6 +149,22 @@ _LIBRARIES: dict[str, tuple[str, tuple[str, ...], bool]] = {
     "xnnpack_backend": ("backend", ("pthreadpool", "extension_threadpool", "executorch_core"), True),
 }
 
+_OPTIONS = {
+    "extension_data_loader": "EXECUTORCH_BUILD_EXTENSION_DATA_LOADER",
+    "extension_tensor": "EXECUTORCH_BUILD_EXTENSION_TENSOR",
+    "pthreadpool": "EXECUTORCH_BUILD_PTHREADPOOL",
+    "cpuinfo": "EXECUTORCH_BUILD_CPUINFO",
+    "extension_threadpool": "EXECUTORCH_BUILD_PTHREADPOOL",
+    "optimized_kernels": "EXECUTORCH_BUILD_KERNELS_OPTIMIZED",
+    "optimized_native_cpu_ops_lib": "EXECUTORCH_BUILD_KERNELS_OPTIMIZED",
+    "quantized_kernels": "EXECUTORCH_BUILD_KERNELS_QUANTIZED",
+    "quantized_ops_lib": "EXECUTORCH_BUILD_KERNELS_QUANTIZED",
+    "xnnpack_backend": "EXECUTORCH_BUILD_XNNPACK",
+}
+"""The option of the real project that brings each library; the others are always there."""
+
+_ALL_ON = tuple(f"-D{option}=ON" for option in sorted(set(_OPTIONS.values())))
+
 _CONFIG = """\
 # Stand-in: only what a consumer of the real file sees.
 include("${CMAKE_CURRENT_LIST_DIR}/ExecuTorchTargets.cmake")
@@ -178,14 +194,9 @@ def standin_prefix(
         exported_keep_whole: whether targets carry the raw --whole-archive options that the real ones do.
     """
     source = folder / "executorch"
-    source.mkdir(parents=True)
     made = [name for name in _LIBRARIES if name not in without]
-    for name in made:
-        (source / f"{name}.cpp").write_text(_source(_LIBRARIES[name][0], identifier))
-    (source / "executorch-config.cmake").write_text(_CONFIG)
+    _write_sources(source, made, release or host_package().release, identifier, keep=exported_keep_whole)
     prefix = folder / "prefix"
-    _write_headers(prefix / "include", release or host_package().release)
-    (source / "CMakeLists.txt").write_text(_project(made, prefix, logging=logging, keep=exported_keep_whole))
     tree = folder / "tree"
     program = cmake.find()
     configure: list[str | Path] = [
@@ -199,13 +210,70 @@ def standin_prefix(
         tree,
     ]
     steps: list[list[str | Path]] = [
-        [*configure, f"-DCMAKE_BUILD_TYPE={build_type}", f"-DCMAKE_INSTALL_PREFIX={prefix}", *arguments],
+        [
+            *configure,
+            f"-DCMAKE_BUILD_TYPE={build_type}",
+            f"-DCMAKE_INSTALL_PREFIX={prefix}",
+            *_ALL_ON,
+            *_logging(logging),
+            *arguments,
+        ],
         [program, "--build", tree, "--target", "install", "--parallel", "2"],
     ]
     for argv in steps:
         done = subprocess.run(argv, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
     return prefix
+
+
+def standin_checkout(folder: Path, *, submodules: Sequence[str], release: str | None = None) -> Path:
+    """A Git checkout of the stand-in's sources in `folder/executorch`, with these submodules, all checked out; its path is returned.
+
+    Its project has the options of the real one that bring the libraries, with the defaults of the real one.
+    """
+    root = folder / "executorch"
+    release = release or host_package().release
+    _write_sources(root, list(_LIBRARIES), release, "ET12", keep=True)
+    (root / "version.txt").write_text(f"{release}\n")
+    tiny = folder / "tiny"
+    tiny.mkdir()
+    (tiny / "CMakeLists.txt").write_text("# a submodule\n")
+    git(tiny, "init", "-q")
+    git(tiny, "add", ".")
+    git(tiny, "commit", "-q", "-m", "a submodule")
+    commit = git(tiny, "rev-parse", "HEAD")
+    git(root, "init", "-q")
+    git(root, "config", "submodule.active", ".")
+    (root / ".gitmodules").write_text(
+        "".join(f'[submodule "{path}"]\n\tpath = {path}\n\turl = {tiny}\n' for path in submodules)
+    )
+    git(root, "add", ".")
+    for path in submodules:
+        git(root, "update-index", "--add", "--cacheinfo", f"160000,{commit},{path}")
+        shutil.copytree(tiny, root / path)
+    git(root, "commit", "-q", "-m", "ExecuTorch")
+    return root
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Run git in `folder` and return what it says."""
+    who = ("-c", "user.name=A Tester", "-c", "user.email=tester@example.org")
+    done = subprocess.run(["git", "-C", folder, *who, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def _write_sources(source: Path, made: Sequence[str], release: str, identifier: str, *, keep: bool) -> None:
+    source.mkdir(parents=True)
+    for name in made:
+        (source / f"{name}.cpp").write_text(_source(_LIBRARIES[name][0], identifier))
+    (source / "executorch-config.cmake").write_text(_CONFIG)
+    _write_headers(source / "include", release)
+    (source / "CMakeLists.txt").write_text(_project(made, keep=keep))
+
+
+def _logging(on: bool) -> list[str]:
+    return [f"-DEXECUTORCH_ENABLE_LOGGING={'ON' if on else 'OFF'}"]
 
 
 def _source(kind: str, identifier: str) -> str:
@@ -223,21 +291,29 @@ def _source(kind: str, identifier: str) -> str:
     return _KERNELS.replace("@NEEDS@", needs).replace("@KERNELS@", table) + own
 
 
-def _project(made: Sequence[str], prefix: Path, *, logging: bool, keep: bool) -> str:
+def _project(made: Sequence[str], *, keep: bool) -> str:
     lines = [
         "cmake_minimum_required(VERSION 3.24)",
         "project(executorch LANGUAGES CXX)",
         "set(CMAKE_CXX_STANDARD 17)",
-        "set(CMAKE_POSITION_INDEPENDENT_CODE ON)",
+        "if(NOT CMAKE_BUILD_TYPE)\n  set(CMAKE_BUILD_TYPE Debug)\nendif()",
+        *(
+            f'option({name} "as in ExecuTorch" OFF)'
+            for name in sorted({"EXECUTORCH_ENABLE_LOGGING", *_OPTIONS.values()})
+        ),
+        "if(NOT EXECUTORCH_ENABLE_LOGGING)\n  set(quiet ET_LOG_ENABLED=0)\nendif()",
+        "set(headers ${CMAKE_CURRENT_SOURCE_DIR}/include)",
+        "set(c10 executorch/runtime/core/portable_type/c10)",
     ]
     for name in made:
         _, links, registers = _LIBRARIES[name]
         lines += [
+            f"if({_OPTIONS.get(name, 'TRUE')})",
             f"add_library({name} STATIC {name}.cpp)",
-            f'target_include_directories({name} PUBLIC "$<BUILD_INTERFACE:{prefix}/include>" '
-            f'"$<BUILD_INTERFACE:{prefix}/include/executorch/runtime/core/portable_type/c10>" '
-            "$<INSTALL_INTERFACE:include> $<INSTALL_INTERFACE:include/executorch/runtime/core/portable_type/c10>)",
-            f"target_compile_definitions({name} PUBLIC C10_USING_CUSTOM_GENERATED_MACROS{'' if logging else ' ET_LOG_ENABLED=0'})",
+            f"set_target_properties({name} PROPERTIES POSITION_INDEPENDENT_CODE ON)",
+            f"target_include_directories({name} PUBLIC $<BUILD_INTERFACE:${{headers}}> $<BUILD_INTERFACE:${{headers}}/${{c10}}> "
+            "$<INSTALL_INTERFACE:include> $<INSTALL_INTERFACE:include/${c10}>)",
+            f"target_compile_definitions({name} PUBLIC C10_USING_CUSTOM_GENERATED_MACROS ${{quiet}})",
             *(f"target_link_libraries({name} {_visibility(name)} {link})" for link in links if link in made),
         ]
         if registers and keep:
@@ -247,10 +323,11 @@ def _project(made: Sequence[str], prefix: Path, *, logging: bool, keep: bool) ->
             lines.append("if(ANDROID)\n  target_link_libraries(executorch_core PUBLIC log)\nendif()")
         if name == "extension_threadpool":
             lines.append(f"target_compile_definitions({name} PUBLIC ET_USE_THREADPOOL)")
-        lines.append(f"install(TARGETS {name} EXPORT ExecuTorchTargets DESTINATION lib)")
+        lines += [f"install(TARGETS {name} EXPORT ExecuTorchTargets DESTINATION lib)", "endif()"]
     return "\n".join(
         [
             *lines,
+            "install(DIRECTORY include/ DESTINATION include)",
             "install(EXPORT ExecuTorchTargets FILE ExecuTorchTargets.cmake DESTINATION lib/cmake/ExecuTorch)",
             "install(FILES executorch-config.cmake DESTINATION lib/cmake/ExecuTorch)",
             "",

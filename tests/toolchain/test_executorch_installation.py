@@ -126,6 +126,7 @@ def test_what_would_bring_a_component_is_told(prefix: Path) -> None:
     check(HOST, wanted(prefix, components=("runtime", "kernels_optimized")))  # who does not need it, does not miss it
 
 
+@pytest.mark.known_failure("executorch-part-not-installed")
 def test_every_fault_is_told_at_once(prefix: Path) -> None:
     for breaks in (_older, _other_program, _without_xnnpack, _debug):
         breaks(prefix)
@@ -163,6 +164,7 @@ def test_its_cache_tells_the_api_level(prefix: Path) -> None:
     check(HOST, wanted(prefix, android=_android(api_level=30)))
 
 
+@pytest.mark.known_failure("android-libcxx-of-another-ndk")
 def test_another_ndks_clang_is_told_by_the_objects(tmp_path: Path) -> None:
     root = standin_prefix(tmp_path, arguments=["-DCMAKE_CXX_COMPILER=clang++"], without=[*_LATER])
     facts = {"components": ("runtime",), "android": _android()}
