@@ -22,6 +22,7 @@ from etcli.toolchain import cmake, compilers, ninja
 from etcli.toolchain.build_failures import (
     compile_errors,
     configure_errors,
+    failure,
     first_error_in,
     link_errors_in,
     link_remedy,
@@ -191,10 +192,11 @@ def _cmake(
             file=description,
         )
     errors = compile_errors(lines) if step == "compile" else configure_errors(lines)
+    explained = failure(f"{build.name} does not {step} here", lines, errors)
     raise ToolError(
-        f"{build.name} does not {step} here:" + "".join(f"\n    {line}" for line in errors),
+        explained.message,
         code=f"operators.{step}",
-        hint=f"{remedy(errors) or 'See the whole log.'} Log: {log}. {build.way_out}",
+        hint=f"{explained.hint} Log: {log}. {build.way_out}",
         file=log,
     )
 

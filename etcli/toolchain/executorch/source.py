@@ -18,7 +18,7 @@ from etcli.output.console import Console
 from etcli.tables.executorch import load_executorch
 from etcli.tables.targets import Target
 from etcli.toolchain import cmake, ninja
-from etcli.toolchain.build_failures import compile_errors, configure_errors, remedy
+from etcli.toolchain.build_failures import compile_errors, configure_errors, failure
 from etcli.toolchain.executorch.checkout import Checkout, moved_submodules, read_checkout
 from etcli.toolchain.executorch.flatc import host_flatc
 from etcli.toolchain.executorch.package import ExecutorchPackage
@@ -239,9 +239,10 @@ def _step(plan: SourceBuild, step: str, program: Path, arguments: list[str], con
         lines.append(f"cmake was {describe_exit(code)}")
     kind = {"build": "compile"}.get(step, step)
     errors = (compile_errors if step == "build" else configure_errors)(lines)
+    explained = failure(f"ExecuTorch in {plan.checkout.root}: {kind} failed", lines, errors)
     raise BuildError(
-        "".join((f"ExecuTorch in {plan.checkout.root}: {kind} failed:", *(f"\n    {line}" for line in errors))),
+        explained.message,
         code=f"executorch.{kind}",
-        hint=f"{remedy(errors) or 'See the whole log.'} Log: {plan.log(step)}",
+        hint=f"{explained.hint} Log: {plan.log(step)}",
         file=plan.log(step),
     )
