@@ -74,6 +74,14 @@ void ScratchAllocator::reset() {
 
 void ScratchAllocator::Free::operator()(void* pointer) const { std::free(pointer); }
 
+void* MethodAllocator::allocate(size_t size, size_t alignment) {
+  if (alignment == 0 || (alignment & (alignment - 1)) != 0 || size > SIZE_MAX / 2 - alignment) return nullptr;
+  std::unique_ptr<void, ScratchAllocator::Free> block(std::malloc(size + alignment));
+  if (block == nullptr) return nullptr;
+  blocks.push_back(std::move(block));
+  return reinterpret_cast<void*>(aligned(reinterpret_cast<uintptr_t>(blocks.back().get()), alignment));
+}
+
 // A line "VmRSS:   1234 kB" of one of the kernel's files on this process.
 static int64_t line_bytes(const char* path, const char* key) {
   FILE* file = std::fopen(path, "r");

@@ -57,6 +57,18 @@ struct ScratchAllocator : executorch::runtime::MemoryAllocator {
   size_t used = 0;            // of the last block
 };
 
+// Memory that a method takes when it is loaded and has until it goes (ExecuTorch's method allocator). ExecuTorch has one for malloc, whose header
+// its own installation leaves out.
+struct MethodAllocator : executorch::runtime::MemoryAllocator {
+  MethodAllocator() : MemoryAllocator(0, nullptr) {}
+
+  // Null where the system has no more, as the interface wants.
+  void* allocate(size_t size, size_t alignment = kDefaultAlignment) override;
+  void reset() override { blocks.clear(); }
+
+  std::vector<std::unique_ptr<void, ScratchAllocator::Free>> blocks;
+};
+
 // Bytes resident now, and at most so far. 0 where the system does not say.
 int64_t resident_bytes();
 int64_t peak_resident_bytes();

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include <executorch/extension/data_loader/mmap_data_loader.h>
-#include <executorch/extension/memory_allocator/malloc_memory_allocator.h>
 #include <executorch/runtime/core/exec_aten/exec_aten.h>
 #include <executorch/runtime/core/hierarchical_allocator.h>
 #include <executorch/runtime/executor/memory_manager.h>
@@ -77,7 +76,7 @@ struct Method {
   std::vector<Buffer> planned;
   std::vector<executorch::runtime::Span<uint8_t>> planned_spans;
   std::unique_ptr<executorch::runtime::HierarchicalAllocator> planned_allocator;
-  executorch::extension::MallocMemoryAllocator method_allocator;
+  MethodAllocator method_allocator;
   std::unique_ptr<executorch::runtime::MemoryManager> manager;
   std::optional<executorch::runtime::Method> method;
 };

@@ -17,10 +17,11 @@
 #include "failure.h"
 #include "json.h"
 
-#if __has_include(<executorch/extension/threadpool/threadpool.h>)
+#if __has_include(<executorch/extension/threadpool/threadpool.h>) && __has_include(<pthreadpool.h>)
 #include <executorch/extension/threadpool/threadpool.h>
 #else
-// The Python package exports the thread pool from libexecutorch_threadpool.so, but has no header for it. These are the three functions
+// The Python package exports the thread pool from libexecutorch_threadpool.so, but has no header for it; an installation may lack pthreadpool's,
+// which that header includes. These are the three functions
 // that we call, declared as ExecuTorch's extension/threadpool/threadpool.h declares them: none is virtual or inline and no object is made
 // or copied here, so the linker finds the right functions or says what is missing.
 namespace executorch::extension::threadpool {

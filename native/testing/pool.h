@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#if __has_include(<executorch/extension/threadpool/threadpool.h>)
+#if __has_include(<executorch/extension/threadpool/threadpool.h>) && __has_include(<pthreadpool.h>)
 #include <executorch/extension/threadpool/threadpool.h>
 #else
 // As in runner/runtime.cpp: the Python package has the library but not this header.

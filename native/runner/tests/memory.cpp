@@ -56,6 +56,29 @@ TEST_CASE("scratch memory is aligned, apart, and back after a reset") {
   CHECK(scratch.allocate(SIZE_MAX, 8) == nullptr);
 }
 
+TEST_CASE("a method's memory stays where it is and is all its own until the method goes") {
+  MethodAllocator allocator;
+  std::vector<std::pair<unsigned char*, size_t>> taken;
+  for (size_t bytes : {1, 100, 0, 70000, 64}) {
+    for (size_t alignment : {1, 16, 4096}) {
+      auto* memory = static_cast<unsigned char*>(allocator.allocate(bytes, alignment));
+      REQUIRE(memory != nullptr);
+      CHECK(reinterpret_cast<uintptr_t>(memory) % alignment == 0);
+      std::memset(memory, static_cast<int>(taken.size()), bytes);
+      taken.emplace_back(memory, bytes);
+    }
+  }
+  for (size_t i = 0; i < taken.size(); ++i) {
+    const auto [memory, bytes] = taken[i];
+    CHECK(std::all_of(memory, memory + bytes, [&](unsigned char c) { return c == i; }));
+  }
+  CHECK(allocator.allocate(8, 3) == nullptr);
+  CHECK(allocator.allocate(8, 0) == nullptr);
+  CHECK(allocator.allocate(SIZE_MAX, 8) == nullptr);
+  allocator.reset();
+  CHECK(allocator.blocks.empty());
+}
+
 TEST_CASE("resident memory is known, and its peak is not below it") {
   const int64_t before = resident_bytes();
   CHECK(before > 100000);
