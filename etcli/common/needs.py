@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,9 +38,28 @@ def tried(name: str, why: str, look: Callable[[], tuple[str, str] | Need]) -> Ne
     return found if isinstance(found, Need) else Need(name, why, "ok", *found)
 
 
+Look = Callable[[], "tuple[str, str] | Need"]
+
+
+@contextlib.contextmanager
+def tried_together(looks: Sequence[tuple[str, str, Look]]) -> Iterator[Callable[[], list[Need]]]:
+    """Looks at each of (name, why, look) at the same time while the block runs: programs that are asked for their version take their time.
+
+    Yields a function that waits for them and gives what they found, in their order.
+    """
+    with ThreadPoolExecutor(max_workers=max(1, len(looks)), thread_name_prefix="etcli-need") as pool:
+        found = [pool.submit(tried, *look) for look in looks]
+        yield lambda: [future.result() for future in found]
+
+
 def missing_need(name: str, why: str, error: EtcliError) -> Need:
     """The need that `error` is about."""
     return needed(name, why, error.problems[0])
+
+
+def missing_needs(name: str, why: str, problems: Iterable[Problem], where: str = "") -> list[Need]:
+    """A need for each of `problems`: all that stands against one thing, at once."""
+    return [needed(name, why, problem, where) for problem in problems]
 
 
 def needed(name: str, why: str, problem: Problem, where: str = "") -> Need:

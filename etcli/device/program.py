@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import shlex
 import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 from etcli.common.errors import ToolError
+from etcli.toolchain.programs import answer
 
 
 def adb_program() -> str:
-    """Path of the adb program: the user's on PATH, else the one that came with adbutils.
+    """Path of the adb program: `ADBUTILS_ADB_PATH`, the user's on PATH, or else the one that came with adbutils.
+
+    That is the order of adbutils' own `adb_path`, told here without importing it, which takes as long as all the rest of `doctor`'s imports.
 
     Raises:
         ToolError: there is none that starts.
     """
-    import adbutils  # half a second of requests and Pillow, which the daemon of a virtual device never needs
+    if named := os.environ.get("ADBUTILS_ADB_PATH"):
+        return named
+    for path in _candidates():
+        if answer(path, "version"):
+            return str(path)
+    raise ToolError(
+        "no adb program was found",
+        code="adb.missing",
+        hint="Install it (apt-get install adb), or reinstall adbutils.",
+    )
 
-    try:
-        return str(adbutils.adb_path())
-    except adbutils.AdbError:
-        raise ToolError(
-            "no adb program was found",
-            code="adb.missing",
-            hint="Install it (apt-get install adb), or reinstall adbutils.",
-        ) from None
+
+def _candidates() -> Iterator[Path]:
+    if found := shutil.which("adb"):
+        yield Path(found)
+    spec = importlib.util.find_spec("adbutils")
+    for folder in spec.submodule_search_locations or () if spec is not None else ():
+        yield Path(folder) / "binaries" / "adb"
 
 
 def adb_command() -> str:

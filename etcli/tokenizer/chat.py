@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from etcli.common import process
 from etcli.common.errors import CheckpointError
 from etcli.tokenizer.base import Tokenizer
-from etcli.tokenizer.rendering import CPU_SECONDS
 from etcli.tokenizer.text import alternatives
 
 _TEMPLATE_LIMIT = 256 << 10
@@ -141,6 +140,8 @@ def _render(tokenizer: Tokenizer, template: str, messages: list[dict[str, str]])
             f"the chat template refuses these messages: {message}", code="tokenizer.chat_refused", hint=hint
         )
     if done.code < 0 and not answer:
+        from etcli.tokenizer.rendering import CPU_SECONDS  # late: its Jinja is for the other process
+
         raise _wrong(f"took more than {CPU_SECONDS} s or too much memory ({process.describe_exit(done.code)})")
     reasons = {
         "long": "writes a text without end",

@@ -18,10 +18,9 @@ from etcli.checkpoint.checks import header_problems
 from etcli.checkpoint.hub_errors import missing_package, package_is_missing
 from etcli.checkpoint.source import peek
 from etcli.common.assets import asset_dir
-from etcli.common.errors import DeployError, EtcliError, ToolError
-from etcli.common.needs import Need, missing_need, needed, problems_of, tried
+from etcli.common.errors import EtcliError, ToolError
+from etcli.common.needs import Look, Need, missing_need, missing_needs, needed, problems_of, tried, tried_together
 from etcli.device.base import Device
-from etcli.device.platform import npu_libraries, platform_difference
 from etcli.device.program import adb_program
 from etcli.device.virtual.native import init_program
 from etcli.export.needs import size_needs, tool_needs
@@ -31,12 +30,12 @@ from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.neuron import neuron_problems
 from etcli.recipe.sources import adapter_path
 from etcli.recipe.support import unsupported
-from etcli.tables.socs import find_soc, told_soc
 from etcli.tables.targets import Target, known_target
 from etcli.toolchain import bubblewrap, cmake, compilers, ninja, qemu
 from etcli.toolchain.ndk import Ndk, find_ndk
-from etcli.toolchain.neuropilot import device_needs
+from etcli.toolchain.neuropilot import device_needs as sdk_needs
 from etcli.toolchain.programs import answer, version_in
+from etcli.verbs.device_needs import device_needs
 from etcli.verbs.executorch_needs import executorch_needs
 from etcli.verbs.targets import device_target
 
@@ -77,46 +76,54 @@ def doctor(
 
     `ndk` is the folder of `--ndk`, `executorch_root` that of `--executorch`.
     """
-    needs: list[Need] = [_python(), *_packages(), _recipe(loaded), _checkpoint(loaded), *tool_needs(loaded)]
+    of_device: list[Need] = []
     chosen: Device | None = None
     if device is not None:
         try:
             chosen = device()
+            facts = chosen.facts()
         except EtcliError as error:
-            needs.append(missing_need("device", "where the model runs", error))
+            chosen = None
+            of_device += missing_needs("device", "where the model runs", error.problems)
+        else:
+            text = f"{facts.serial} {facts.model} ({facts.abi})"
+            of_device.append(Need("device", "where the model runs", "ok", facts.os, text))
+            of_device += device_needs(loaded, chosen)
     name = target or loaded.recipe.build.target
     if name == "auto":
         try:
             name = device_target(chosen) if chosen is not None else "linux-aarch64"
         except EtcliError as error:
-            needs.append(missing_need("target", "a build that fits the device", error))
+            of_device.append(missing_need("target", "a build that fits the device", error))
             name = "linux-aarch64"
     row = known_target(name)
-    needs += [
-        tried("cmake", "configures the build", lambda: _program(cmake.verify())),
-        tried("ninja", "runs the build", lambda: _program(ninja.verify())),
-        *_target_needs(loaded, row, ndk, executorch_root),
-        tried("adb", "reaches the device", _adb),
-    ]
-    if chosen.facts().emulated if chosen is not None else row.system == "linux":
-        needs.append(tried("bubblewrap", "the virtual device's own /data", lambda: _program(bubblewrap.verify())))
-        needs.append(tried("init", "the virtual device's first process, compiled here once", _init))
-        if row.emulator is not None:
-            needs.append(
-                tried("qemu", f"runs {name} programs on the virtual device", lambda: _program(qemu.verify(row)))
-            )
-    if loaded.recipe.neuron is not None:
-        needs += [*device_needs(loaded), *_npu_needs(loaded, chosen)]
-    if chosen is not None:
-        facts = chosen.facts()
-        needs.append(
-            Need("device", "where the model runs", "ok", facts.os, f"{facts.serial} {facts.model} ({facts.abi})")
-        )
-    needs += [*size_needs(loaded, Path.cwd())]
+    emulated = chosen.facts().emulated if chosen is not None else row.system == "linux"
+    with tried_together(_programs(row, emulated=emulated)) as programs:
+        needs: list[Need] = [_python(), *_packages(), *_recipe(loaded), *_checkpoint(loaded), *tool_needs(loaded)]
+        of_target = list(_target_needs(loaded, row, ndk, executorch_root))
+        if loaded.recipe.neuron is not None:
+            of_target += sdk_needs(loaded)
+        needs += [*programs(), *of_target, *of_device, *size_needs(loaded, Path.cwd())]
     for need in needs:
         if need.status == "warning":
             console.warn(f"{need.name}: {need.hint or need.version}", code=f"doctor.{need.name.split()[0].lower()}")
     return Diagnosis(loaded.recipe.name, name, tuple(needs))
+
+
+def _programs(target: Target, *, emulated: bool) -> list[tuple[str, str, Look]]:
+    """Programs that are asked for their version; `emulated` is whether the virtual device is the one that is meant."""
+    found: list[tuple[str, str, Look]] = [
+        ("cmake", "configures the build", lambda: _program(cmake.verify())),
+        ("ninja", "runs the build", lambda: _program(ninja.verify())),
+        ("adb", "reaches the device", _adb),
+    ]
+    if emulated:
+        found.append(("bubblewrap", "the virtual device's own /data", lambda: _program(bubblewrap.verify())))
+        found.append(("init", "the virtual device's first process, compiled here once", _init))
+        if target.emulator is not None:
+            why = f"runs {target.name} programs on the virtual device"
+            found.append(("qemu", why, lambda: _program(qemu.verify(target))))
+    return found
 
 
 def _target_needs(
@@ -157,25 +164,6 @@ def _compiler(target: Target, program: Path | None) -> tuple[str, str]:
     return f"{found.kind} {found.version}", str(found.path)
 
 
-def _npu_needs(loaded: LoadedRecipe, device: Device | None) -> Iterable[Need]:
-    """Whether the device has the NPU that the recipe is for, and what its own system has of the NPU's libraries."""
-    neuron = loaded.recipe.neuron
-    soc = find_soc(neuron.platform) if neuron is not None else None
-    if neuron is None or soc is None or neuron.simulated or device is None:
-        return
-    name, why = "NPU", f"the bundle will be for {soc.title}"
-    told = told_soc(device.properties())
-    difference = platform_difference(soc.id, told, device.serial)
-    if difference is not None:
-        hint = "Name the device's own platform in neuron.platform, or another device with --serial."
-        yield needed(name, why, DeployError.problem(difference, code="deploy.platform", hint=hint))
-    else:
-        yield Need(name, why, "ok", told.text)
-    found = npu_libraries(device)
-    text = f"{len(found)} found" if found else "none found (those of the SDK are deployed)"
-    yield Need("NPU libraries of the device", "its own system's, beside those of the SDK", "ok", text, ", ".join(found))
-
-
 def _init() -> tuple[str, str]:
     return "compiled", str(init_program())
 
@@ -213,28 +201,28 @@ def _packages() -> Iterable[Need]:
             yield needed(name, why, problem)
 
 
-def _recipe(loaded: LoadedRecipe) -> Need:
+def _recipe(loaded: LoadedRecipe) -> list[Need]:
     refused = [*unsupported(loaded), *own_operator_problems(loaded), *neuron_problems(loaded)]
     if not refused:
-        return Need("recipe", "says what to do", "ok", loaded.recipe.name, str(loaded.path))
-    return needed("recipe", "says what to do", refused[0], str(refused[0].file or loaded.path))
+        return [Need("recipe", "says what to do", "ok", loaded.recipe.name, str(loaded.path))]
+    return [needed("recipe", "says what to do", problem, str(problem.file or loaded.path)) for problem in refused]
 
 
-def _checkpoint(loaded: LoadedRecipe) -> Need:
+def _checkpoint(loaded: LoadedRecipe) -> list[Need]:
     name, why = "checkpoint", "the model's weights"
     source = loaded.recipe.model.source
     try:
         path = peek(loaded)
     except EtcliError as error:
-        return missing_need(name, why, error)
+        return missing_needs(name, why, error.problems)
     if path is None and source.startswith("hf:") and package_is_missing():
-        return needed(name, why, missing_package(source))
+        return [needed(name, why, missing_package(source))]
     if path is None:
-        return Need(name, why, "fetched later", source, "", "etcli export fetches it.")
+        return [Need(name, why, "fetched later", source, "", "etcli export fetches it.")]
     problems = header_problems(path, adapter_path(loaded))
     if problems:
-        return needed(name, why, problems[0], str(path))
+        return missing_needs(name, why, problems, str(path))
     if loaded.recipe.model.quantize is not None:
         quantised = f"{source}, which export quantises ({loaded.recipe.model.quantize}, demonstration quality)"
-        return Need(name, why, "ok", quantised, str(path))
-    return Need(name, why, "ok", source, str(path))
+        return [Need(name, why, "ok", quantised, str(path))]
+    return [Need(name, why, "ok", source, str(path))]

@@ -1,8 +1,13 @@
 """`etcli doctor`: what a target needs, and a target that cannot be built for."""
 
+import threading
+
 import pytest
+from local_device import LocalDevice
 from ndk_tree import make_ndk
 
+from etcli.common.errors import DeviceError, ToolError
+from etcli.common.needs import tried_together
 from etcli.output.console import Console
 from etcli.recipe.loader import load
 from etcli.tables.ndk import ndk_facts
@@ -64,11 +69,63 @@ def test_no_line_about_a_need_is_cut(capsys, monkeypatch):
         assert not need.where or any(line.strip() == need.where for line in lines), need
 
 
-def test_a_fault_of_an_operators_description_is_shown_at_its_file(tmp_path):
+def test_every_fault_of_an_operators_description_is_shown_at_its_file(tmp_path):
     (tmp_path / "ops").mkdir()
     (tmp_path / "ops" / "op.yaml").write_text("name: mine\nsource: [a.cpp]\n")
     console = Console(verbosity=-1)
     found = doctor(load("smollm2-135m", sets=[f"build.custom_ops=[{tmp_path}/ops]"]), "host", None, console)
-    (need,) = [need for need in found.needs if need.name == "recipe"]
-    assert need.where == str(tmp_path / "ops" / "op.yaml")
-    assert "'source'" in need.version
+    needs = [need for need in found.needs if need.name == "recipe"]
+    assert {need.where for need in needs} == {str(tmp_path / "ops" / "op.yaml")}
+    assert len([need for need in needs if "'source'" in need.version]) == 1
+    assert [
+        need for need in needs if "namespace" in need.version
+    ]  # which it lacks: the second fault is not hidden by the first
+
+
+def test_every_fault_of_a_checkpoint_is_its_own_line(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"no header")
+    found = doctor(
+        load("smollm2-135m", sets=[f"model.source={tmp_path}", "model.sha256=null"]),
+        "host",
+        None,
+        Console(verbosity=-1),
+    )
+    problems = [need.problem for need in found.needs if need.name == "checkpoint"]
+    assert len(problems) > 1
+    assert all(problem is not None and problem.hint for problem in problems)
+
+
+def test_a_device_without_room_is_told_with_the_numbers(tmp_path):
+    device = LocalDevice(tmp_path)
+    device.free = 5_000_000
+    console = Console(verbosity=-1)
+    found = doctor(load("smollm2-135m"), "host", lambda: device, console)
+    (need,) = [need for need in found.needs if need.name == "space on the device"]
+    assert (need.status, need.version) == ("warning", "5.0 MB free")
+    assert need.where == "/data/local/tmp/etcli/smollm2-135m"
+    assert [warning for warning in console.warnings if "5.0 MB free" in warning.message]
+
+
+def test_a_device_that_goes_away_is_one_missing_need(tmp_path):
+    def gone():
+        raise DeviceError("no device is connected", code="device.none", hint="Connect one.")
+
+    found = doctor(load("smollm2-135m"), "host", gone, Console(verbosity=-1))
+    assert [need.problem.code for need in found.missing if need.name == "device"] == ["device.none"]
+    assert [need for need in found.needs if need.name == "cmake"]  # and all else is looked at
+
+
+def test_looks_are_taken_together_and_told_in_their_order():
+    together = threading.Barrier(3, timeout=60)  # none returns before all have begun
+
+    def look():
+        together.wait()
+        return "1", "there"
+
+    def fails():
+        together.wait()
+        raise ToolError("it is not there", code="x.missing")
+
+    with tried_together([("a", "", look), ("b", "", fails), ("c", "", look)]) as found:
+        assert [(need.name, need.status) for need in found()] == [("a", "ok"), ("b", "missing"), ("c", "ok")]
