@@ -102,7 +102,8 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
     libraries = operator_libraries(loaded, asset_dir("native"))
     for library in libraries:
         cmake.check_path(library.root, "Move it.")
-    android = android_settings(loaded, target, libraries)
+    apps = app_parts(loaded, target, console) if options.library else None
+    android = android_settings(loaded, target, libraries, apps.files if apps is not None else ())
     simulated = simulated_npu(loaded.recipe, asset_dir("native"))
     parts = components(loaded.recipe, libraries, simulated)
     tools = find_host_tools(
@@ -117,7 +118,6 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
     )
     if tools.ndk is not None:
         cmake.check_path(tools.ndk.root, "Move it, or name another NDK.")
-    apps = app_parts(loaded, target, console) if options.library else None
     if options.dry_run and (first := executorch.first_step(target, tools.wanted)) is not None:
         return BuildResult(
             None, folder, current=False, plan=(first, "configure", "compile", "put the stage together and audit it")

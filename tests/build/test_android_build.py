@@ -14,6 +14,7 @@ from ndk_standin import StandIn, standin_ndk
 from ndk_tree import write_revision
 from operator_folders import TWICE, write_operators
 
+from etcli.build import apps
 from etcli.build.stage import BuildResult
 from etcli.common.errors import EtcliError, ExitCode
 from etcli.manifests.build import StagedFile
@@ -161,6 +162,58 @@ def test_a_shared_runtime_goes_with_the_programs(builder: Builder, recipe: Recip
     assert "list_kernels" in files["libc++_shared.so"].reason
     assert {file.elf.load_alignment for file in files.values() if file.elf is not None} == {16384}
     assert set(listed(ndk, result.folder / "stage" / "list_kernels")) == ALWAYS
+
+
+def write_app_libraries(native: Path) -> None:
+    """A C interface of one function that throws and catches, and a binding that calls it."""
+    interface, binding = native / "capi", native / "jni"
+    files = {
+        interface / "library.yaml": (
+            "library: etcli_runner\nsources: [interface.cpp]\nexports: exports.map\nheaders: [etcli_runner.h]\n"
+            "includes: [capi]\nsystem: {android: [log]}\n"
+        ),
+        interface / "etcli_runner.h": '#define ETCLI_RUNNER_API 1\nextern "C" int etcli_runner_try(int);\n',
+        interface / "interface.cpp": (
+            '#include "etcli_runner.h"\n#include <stdexcept>\n#include <string>\nconst char* version();\n'
+            '__attribute__((visibility("default"))) int etcli_runner_try(int n) {\n'
+            "  try { if (n) throw std::runtime_error(std::string(version())); }\n"
+            "  catch (const std::exception& error) { return error.what()[0]; }\n  return 0;\n}\n"
+        ),
+        interface / "exports.map": "{ global: etcli_runner_*; local: *; };\n",
+        binding / "library.yaml": (
+            "library: etcli_runner_jni\nsources: [binding.cpp]\nexports: exports.map\nfunctions: [JNI_OnLoad]\nincludes: [capi]\n"
+        ),
+        binding / "binding.cpp": (
+            '#include "etcli_runner.h"\n#include <vector>\nextern "C" __attribute__((visibility("default"))) int JNI_OnLoad(void*) {\n'
+            "  return std::vector<int>(3, etcli_runner_try(1)).at(2);\n}\n"
+        ),
+        binding / "exports.map": "{ global: JNI_OnLoad; local: *; };\n",
+    }
+    for path, text in files.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+
+def test_libraries_for_an_app_share_one_runtime(
+    builder: Builder, recipe: Recipes, ndk: StandIn, native: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_app_libraries(native)
+    monkeypatch.setattr(apps, "asset_dir", {"native": native}.__getitem__)
+    result = builder("android", recipe=recipe(), ndk=ndk.root, library=True)
+    assert result.manifest is not None
+    assert result.manifest.stl == "c++_shared"
+    files = staged(result)
+    assert {"libetcli_runner.so", "libetcli_runner_jni.so", "libc++_shared.so"} < set(files)
+    for name in ("libetcli_runner.so", "libetcli_runner_jni.so"):
+        elf = files[name].elf
+        assert elf is not None
+        assert "libc++_shared.so" in elf.needed
+        assert elf.load_alignment == 16384
+    with pytest.raises(
+        EtcliError, match=r"several C.. runtimes: .* libetcli_runner.so, libetcli_runner_jni.so"
+    ) as caught:
+        builder("android", recipe=recipe(stl="c++_static"), ndk=ndk.root, library=True)
+    assert caught.value.exit == ExitCode.USAGE
 
 
 def build_component(
