@@ -50,12 +50,12 @@ def choose_build(
 
     Args:
         stale_ok: an outdated build is a warning.
-        force: a `target` that does not fit the device is a warning.
+        force: a `target` that does not fit the device is a warning, and so is a build for a later Android.
 
     Raises:
         UsageError: there is no such target as `target`.
         StaleError: there is no such build, or it is outdated; the hint is the `etcli build` line.
-        DeployError: `target` does not fit the device.
+        DeployError: `target` does not fit the device, or the build is for a later Android than the device's.
         DeviceError: no target of etcli fits the device.
     """
     target = None if target is None or target == "auto" else known_target(target).name
@@ -95,6 +95,11 @@ def choose_build(
             command = command_line("build", loaded, workspace, "--target", build.target)
             raise StaleError.many([stale_problem(f"build for {build.target}", why, command)])
         console.warn(f"using an outdated build for {build.target}: {why}", code="build.outdated")
+    problem = api_level_problem(build.manifest, device)
+    if problem is not None:
+        if not force:
+            raise DeployError.many([problem])
+        console.warn(problem.message, code=problem.code)
     return build
 
 
@@ -105,6 +110,24 @@ def _read(folder: Path) -> LocalBuild | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return LocalBuild(folder, manifest, file_sha256(path))
+
+
+def api_level_problem(manifest: BuildManifest, device: Device) -> Problem | None:
+    """The problem of a build for a later Android than the device's, whose loader would miss functions; None where the device has them all."""
+    said = device.properties().get("ro.build.version.sdk", "")
+    if manifest.api_level is None or not said.isdecimal() or int(said) >= manifest.api_level:
+        return None
+    lowest = known_target(manifest.target).api_level or 0
+    hint = (
+        f"Build for it: --target {manifest.target} --set build.api_level={said}, without operators that need more."
+        if int(said) >= lowest
+        else f"Runners are built for API level {lowest} and above: choose another device with --serial."
+    )
+    return DeployError.problem(
+        f"the build is for Android API level {manifest.api_level}, {device.serial} has {said}",
+        code="deploy.api_level",
+        hint=hint,
+    )
 
 
 def unfit_problem(target: str, fitting: list[str], device: Device) -> Problem:

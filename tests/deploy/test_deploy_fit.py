@@ -231,6 +231,33 @@ def test_newest_of_several_fitting_builds_is_taken(scene: Scene, monkeypatch: py
     assert scene.deploy().target == "host"
 
 
+@pytest.mark.parametrize(
+    ("device", "build", "advice"),
+    [
+        ("26", 28, "--target android --set build.api_level=26"),
+        ("24", 26, "Runners are built for API level 26 and above"),
+        ("28", 28, None),
+        ("35", 28, None),
+        ("unknown", 28, None),
+    ],
+)
+def test_a_build_for_a_later_android_is_refused(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, device: str, build: int, advice: str | None
+) -> None:
+    monkeypatch.setattr("etcli.device.builds.fitting_targets", lambda _: ["android"])
+    samples.make_build(scene.loaded, scene.workspace, target="android", api_level=build)
+    scene.device.soc_properties["ro.build.version.sdk"] = device
+    if advice is not None:
+        with pytest.raises(DeployError, match=f"for Android API level {build}, local-1 has {device}$") as caught:
+            scene.deploy()
+        [problem] = caught.value.problems
+        assert (problem.code, caught.value.exit) == ("deploy.api_level", ExitCode.DEPLOY)
+        assert advice in (problem.hint or "")
+        assert scene.device.pushed == []
+    assert scene.deploy(force=advice is not None).target == "android"
+    assert [warning.code for warning in scene.console.warnings] == (["deploy.api_level"] if advice else [])
+
+
 def test_bundle_from_elsewhere(scene: Scene) -> None:
     elsewhere = scene.loaded.base / "unpacked"
     scene.workspace.bundle.rename(elsewhere)

@@ -13,6 +13,7 @@ from etcli.common.errors import EtcliError, ExitCode, Problem
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.tables.ndk import ndk_facts, release_name, revision_numbers
 from etcli.tables.targets import load_targets
+from etcli.toolchain import compilers
 from etcli.toolchain.ndk import Ndk, find_ndk
 
 ANDROID = load_targets()["android"]
@@ -227,3 +228,15 @@ def test_api_levels_are_those_of_the_libraries(tmp_path: Path) -> None:
     assert ndk.triple == TRIPLE
     write_revision(ndk.root, "x")
     assert "ndk.revision" in refused(tmp_path, ndk.root)
+
+
+def test_the_ndks_compiler_is_taken_whatever_it_builds_for_by_itself(tmp_path: Path) -> None:
+    ndk = found(tmp_path, make_ndk(tmp_path / "ndk"))
+    banner = "Android (9352603, based on r450784d1) clang version 14.0.7 (https://example.org/llvm-project 4c603efb0cca074e9238af8b4106c30add4418f6)"
+    ndk.compiler.write_text(
+        f'#!/bin/sh\ncase $1 in -dumpmachine) echo x86_64-unknown-linux-gnu;; *) echo "{banner}";; esac\n'
+    )
+    ndk.compiler.chmod(0o755)
+    compiler = compilers.verify(ANDROID, ndk.compiler)
+    assert (compiler.kind, compiler.version, compiler.triple) == ("clang", "14.0.7", TRIPLE)
+    assert compiler.description == banner
