@@ -95,11 +95,10 @@ def choose_build(
             command = command_line("build", loaded, workspace, "--target", build.target)
             raise StaleError.many([stale_problem(f"build for {build.target}", why, command)])
         console.warn(f"using an outdated build for {build.target}: {why}", code="build.outdated")
-    problem = api_level_problem(build.manifest, device)
-    if problem is not None:
+    if (later := api_level_problem(build.manifest, device)) is not None:
         if not force:
-            raise DeployError.many([problem])
-        console.warn(problem.message, code=problem.code)
+            raise DeployError.many([later])
+        console.warn(later.message, code=later.code)
     return build
 
 

@@ -39,7 +39,8 @@ STAGES = ("device", "export", "build", "deploy", "run", "compare")
 
 @dataclass(frozen=True)
 class SmokeOptions:
-    """How to choose the device and target, and where a JUnit report goes. `runner_binary` as in `RunOptions`, `ndk` as in `BuildOptions`."""
+    """How to choose the device and target, and where a JUnit report goes. `runner_binary` as in `RunOptions`, `ndk` and
+    `executorch` as in `BuildOptions`."""
 
     serial: str | None = None
     virtual: str | None = None
@@ -48,6 +49,11 @@ class SmokeOptions:
     require_device: bool = False
     runner_binary: Path | None = None
     ndk: Path | None = None
+    executorch: Path | None = None
+
+    def build(self, target: str, *, dry_run: bool = False) -> BuildOptions:
+        """The options of its build."""
+        return BuildOptions(target=target, dry_run=dry_run, ndk=self.ndk, executorch=self.executorch)
 
 
 class Stage(Part):
@@ -144,11 +150,11 @@ def _smoke(
     device = stages.run("device", lambda: choose_device(options, console))
     target = stages.run("device", lambda: _target(loaded, device, options.target))
     # An export may take long; what the build and the run after it lack is known before.
-    stages.run("build", lambda: _check_build(loaded, workspace, target, options.ndk, console), partial=True)
+    stages.run("build", lambda: build(loaded, workspace, options.build(target, dry_run=True), console), partial=True)
     if (binary := options.runner_binary) is not None:
         stages.run("run", lambda: check_binary(binary, known_target(target)), partial=True)
     bundle = stages.run("export", lambda: _export(loaded, workspace, console, stages))
-    stages.run("build", lambda: _build(loaded, workspace, target, options.ndk, console, stages))
+    stages.run("build", lambda: _build(loaded, workspace, options.build(target), console, stages))
     deployed = stages.run("deploy", lambda: _deploy(loaded, workspace, device, target, console, stages))
     record = stages.run("run", lambda: _run(loaded, workspace, device, target, options.runner_binary, console, stages))
     return stages.run("compare", lambda: _compare(loaded, workspace, bundle, deployed, record, console, stages))
@@ -181,15 +187,9 @@ def _export(loaded: LoadedRecipe, workspace: Workspace, console: Console, stages
     return result.manifest
 
 
-def _check_build(loaded: LoadedRecipe, workspace: Workspace, target: str, ndk: Path | None, console: Console) -> None:
-    options = BuildOptions(target=target, dry_run=True, ndk=ndk)
-    build(loaded, workspace, options, console)
-
-
 def _build(
-    loaded: LoadedRecipe, workspace: Workspace, target: str, ndk: Path | None, console: Console, stages: _Stages
+    loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, console: Console, stages: _Stages
 ) -> None:
-    options = BuildOptions(target=target, ndk=ndk)
     stages.current = build(loaded, workspace, options, console).current
 
 
