@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 import torch
-from small_export import Exported, export_here
+from small_export import Exported, export_here, load_document
 
 from etcli.common.errors import EtcliError, ExportError, UsageError
 from etcli.common.workspace import Workspace
+from etcli.export.estimates import calibration_bytes, lowering_bytes, quantising_bytes, tables_bytes
 from etcli.export.failures import Ended, failure
+from etcli.export.job import Outcome
 from etcli.export.neuron.graph_file import load_graph
 from etcli.export.neuron.simulated_run import run_methods
+from etcli.export.plan import make_plan
 from etcli.export.samples import sample_inputs
 from etcli.export.verification import Expected, compare_outputs, nudged
 from etcli.manifests.bundle import Shape
@@ -69,6 +72,24 @@ def test_quantised_graphs_are_in_the_bundle_and_never_on_a_device(package: Expor
     assert [entry.path for entry in manifest.reference] == ["reference/chunk_0.pt2", "reference/chunk_1.pt2"]
     assert all((package.bundle / entry.path).stat().st_size == entry.size for entry in manifest.reference)
     assert not {entry.path for entry in manifest.reference} & {entry.path for entry in manifest.deployed_files()}
+
+
+def test_workers_held_no_more_than_was_estimated(package: Exported) -> None:
+    model = package.manifest.model
+    plan = make_plan(load_document(package.document), model)
+    allowed = {
+        ".pte": max(lowering_bytes(plan, chunk, chunk.programs[0], model) for chunk in plan.chunks),
+        ".pt2": max(quantising_bytes(plan, chunk, model) for chunk in plan.chunks),
+        ".safetensors": calibration_bytes(plan, model),
+        ".bin": tables_bytes(plan, model),
+    }
+    seen = set()
+    for path in (package.workspace.export_work / "pieces").glob("*/outcome.json"):
+        outcome = Outcome.read(path)
+        kind = Path(outcome.files[0].path).suffix
+        assert outcome.peak_memory_bytes <= allowed[kind], outcome.files
+        seen.add(kind)
+    assert seen == set(allowed)
 
 
 def test_exported_again_it_is_current(package: Exported) -> None:

@@ -73,6 +73,70 @@ def test_what_was_written_is_read_for_any_number_of_tokens(written: Path) -> Non
         assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
+class Rounded(torch.nn.Module):
+    """A linear whose weight is rounded along its rows, and one that is used unrounded as well."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype, most = dtype, torch.iinfo(dtype).max
+        self.weight, self.shared = torch.nn.Parameter(torch.randn(6, 8)), torch.nn.Parameter(torch.randn(6, 8))
+        self.register_buffer("scales", self.weight.detach().abs().amax(1) / most)
+        self.register_buffer("zero_points", torch.arange(6) - 3)
+
+    def rounded(self, weight: torch.Tensor) -> torch.Tensor:
+        operators, limits = torch.ops.quantized_decomposed, torch.iinfo(self.dtype)
+        rest = (self.scales, self.zero_points, 0, limits.min, limits.max, self.dtype)
+        integers = operators.quantize_per_channel(weight, *rest)
+        return operators.dequantize_per_channel(integers, *rest)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        linear = torch.nn.functional.linear
+        return linear(x, self.rounded(self.weight)), linear(x, self.rounded(self.shared)) + self.shared.sum()
+
+
+def rounded_graph(dtype: torch.dtype, path: Path) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+    """Written to `path`; an input, and the outputs of the graph as it was."""
+    import torch.ao.quantization.fx._decomposed
+
+    torch.manual_seed(0)
+    x = torch.randn(3, 8)
+    program = torch.export.export(Rounded(dtype).eval(), (x,), strict=True)
+    with torch.no_grad():
+        outputs = program.module()(x)
+    save_graph(program, path)
+    return x, outputs
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16])
+def test_weights_that_the_graph_rounds_are_stored_so_and_compute_the_same(dtype: torch.dtype, tmp_path: Path) -> None:
+    x, outputs = rounded_graph(dtype, tmp_path / "chunk.pt2")
+    with zipfile.ZipFile(tmp_path / "chunk.pt2") as archive:
+        sizes = {name.rpartition("/")[2]: archive.getinfo(name).file_size for name in archive.namelist()}
+        (config,) = (name for name in archive.namelist() if name.endswith("model_weights_config.json"))
+        entries = json.loads(archive.read(config))["config"]
+    assert sizes[entries["weight"]["path_name"]] == 6 * 8 * dtype.itemsize
+    assert sizes[entries["shared"]["path_name"]] == 6 * 8 * 4
+    found = load_graph(tmp_path / "chunk.pt2")(x)
+    assert all(torch.equal(one, other) for one, other in zip(found, outputs, strict=True))
+
+
+def test_scales_of_another_axis_are_refused(tmp_path: Path) -> None:
+    rounded_graph(torch.int8, tmp_path / "chunk.pt2")
+
+    def along(axis: int) -> Edit:
+        def edit(model: dict[str, Any]) -> None:
+            for node in model["graph_module"]["graph"]["nodes"]:
+                for one in node["inputs"]:
+                    if one["name"] == "axis":
+                        one["arg"]["as_int"] = axis
+
+        return edit
+
+    for axis in (1, 7, -1):
+        path = edited(tmp_path / "chunk.pt2", tmp_path / f"{axis}.pt2", "model.json", along(axis))
+        assert "not those of the axis" in refused(path)
+
+
 def test_writing_into_a_weight_leaves_the_file_alone(written: Path) -> None:
     before = written.read_bytes()
     load_graph(written).get_parameter("linear.weight").detach().zero_()

@@ -24,6 +24,7 @@ from torch.export import ExportedProgram
 
 from etcli.common.errors import ExportError
 from etcli.common.files import atomic_writer
+from etcli.export.neuron.stored_weights import integers_of, restore
 
 _MODEL = "models/model.json"
 _WEIGHTS = "data/weights/model_weights_config.json"
@@ -43,18 +44,21 @@ _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 
 
 def save_graph(program: ExportedProgram, path: Path) -> None:
-    """Write `program` to `path`. It loses where its nodes come from, its guards and its example inputs, which nobody reads."""
+    """Write `program` to `path`. It loses where its nodes come from, its guards and its example inputs, which nobody reads; and weights that it
+    rounds are written, and left in it, as integers (see `stored_weights`)."""
     for node in program.graph.nodes:
         for key in ("from_node", "nn_module_stack", "source_fn_stack", "stack_trace", "torch_fn"):
             node.meta.pop(key, None)
     program._guards_code = []
     program.example_inputs = None
+    for name, integers in integers_of(program).items():
+        program.state_dict[name] = torch.nn.Parameter(integers, requires_grad=False)
     with atomic_writer(path) as file:
         torch.export.save(program, file)
 
 
 def load_graph(path: Path) -> torch.fx.GraphModule:
-    """The graph in `path`, ready to be called; its weights are mapped.
+    """The graph in `path`, ready to be called. Weights that are stored as float32 are mapped, those that are stored as integers are float32 again.
 
     Raises:
         ExportError: `neuron.graph_file`: it is not there, no file that `save_graph` writes, or holds what may not be run.
@@ -68,10 +72,12 @@ def load_graph(path: Path) -> torch.fx.GraphModule:
         with zipfile.ZipFile(path) as archive:
             members = _members(archive)
             text = _read(archive, members, _MODEL)
-            _check_model(json.loads(text))
+            model = json.loads(text)
+            _check_model(model)
             if json.loads(_read(archive, members, _CONSTANTS))["config"]:
                 raise _Refused("it holds constants that are no weights")
             weights = _weights(path, archive, members)
+        restore(model, weights)
         program = ExportedProgramDeserializer().deserialize(
             _bytes_to_dataclass(schema.ExportedProgram, text), weights, {}
         )

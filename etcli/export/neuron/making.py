@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from etcli.checkpoint.opening import open_checkpoint
 from etcli.export.backends.neuron import DELEGATE
 from etcli.export.job import PROGRAM, QUANTISED, ChunkWork, Job
+from etcli.export.lean import lean_lowering
 from etcli.export.measure import Steps, write_outcome
 from etcli.export.neuron.compiling import compiled
 from etcli.export.neuron.graph_file import load_graph
@@ -61,11 +63,13 @@ def make_compiled_chunk(job: Job, work: ChunkWork, folder: Path) -> None:
             expected = _expected(graph, calls) if work.verify and npu.simulated else {}
         with steps.step("trace"):
             programs = {name: torch.export.export(graph, inputs, strict=True) for name, inputs in calls.items()}
-        with steps.step("lower"):
-            manager = compiled(programs, work, f"chunk_{work.index}")
-        with steps.step("write"), path.open("wb") as file:
-            manager.write_to_file(file)
-    del manager, programs
+        with tempfile.TemporaryDirectory(prefix="weights-", dir=folder) as blobs:
+            with steps.step("lower"), lean_lowering(Path(blobs)):
+                manager = compiled(programs, work, f"chunk_{work.index}")
+            with steps.step("write"), path.open("wb") as file:
+                manager.write_to_file(file)
+            del manager
+    del programs
     with steps.step("verify"):
         facts, methods = check_tensors(path, work)
         errors = {
@@ -96,7 +100,8 @@ def _calls(config: ModelConfig, work: ChunkWork, graph: torch.fx.GraphModule) ->
     records = Records(Path(work.records) / record_file(work.index))
     calls, cache = records.calls[0], work.methods[0].shape.cache
     names = {method.shape.tokens: method.name for method in work.methods}
-    last = max((number for number, call in enumerate(calls) if call.tokens in names), default=-1)
+    sizes = [call.tokens for call in calls]
+    last = max((sizes.index(tokens) for tokens in names if tokens in sizes), default=-1)  # then every method has one
     steps = inputs_of(config, work.layers, cache, calls[: last + 1], lambda number: records.hidden(0, number), graph)
     for call, (inputs, _) in zip(calls, steps, strict=False):
         if call.tokens in names:

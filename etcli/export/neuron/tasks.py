@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from etcli.export.backends.base import Backend, tolerance
-from etcli.export.estimates import calibration_bytes, lowering_bytes
+from etcli.export.estimates import calibration_bytes, lowering_bytes, quantising_bytes
 from etcli.export.inputs import CALIBRATION
 from etcli.export.job import CalibrationWork, ChunkWork, QuantiseWork
 from etcli.export.plan import ChunkPlan, ExportPlan
@@ -50,7 +50,7 @@ def npu_tasks(
             npu=npu.settings,
             records=str(records),
         )
-        memory = max(lowering_bytes(plan, chunk, program, config) for program in chunk.programs)
+        memory = quantising_bytes(plan, chunk, config)
         log = logs / f"quantise_{chunk.index}.log"
         after = (keys[CALIBRATION],) if CALIBRATION in missing else ()
         tasks.append(
