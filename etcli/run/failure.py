@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import signal
 from collections.abc import Callable
@@ -80,7 +81,8 @@ def _cause(session: Session, answer: Answer, told: Callable[[int], str | None]) 
 
 def _last_lines(session: Session) -> list[str]:
     notes = [event.text for event in session.events if isinstance(event, Note)]
-    lines = [line for text in (*notes, session.stderr) for line in text.splitlines() if line.strip()]
+    every = [line for text in (*notes, session.stderr) for line in text.splitlines() if line.strip()]
+    lines = [line for line, _ in itertools.groupby(every)]  # the same one over and over is one
     return [_printable(line)[:300] for line in lines[-_LAST_LINES:]]
 
 

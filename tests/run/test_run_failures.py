@@ -40,6 +40,14 @@ def test_error_event_is_shown_with_device_and_last_messages(run_script: RunScrip
     assert not (problem.file.parent / "record.json").exists()
 
 
+def test_a_message_that_comes_over_and_over_is_shown_once(run_script: RunScript) -> None:
+    line = samples.event("error", code="runner.load", message="no")
+    after = "echo why it is so >&2; for i in 1 2 3 4 5 6 7 8 9; do echo again >&2; done; exit 3"
+    message = fails(run_script, samples.script([line], after=after)).problems[0].message
+    assert message.count("again") == 1
+    assert "why it is so" in message
+
+
 @pytest.mark.parametrize(
     ("name", "word"),
     [

@@ -58,7 +58,10 @@ def test_a_signal_as_subprocess_gives_it():
             'referenced by "/data/local/tmp/r/libexecutorch.so"...',
             "releases of the NDK are mixed",
         ),
-        ('CANNOT LINK EXECUTABLE "r": cannot locate symbol "AHardwareBuffer_allocate" referenced by "r"', "AHardwareBuffer_allocate"),
+        (
+            'CANNOT LINK EXECUTABLE "r": cannot locate symbol "AHardwareBuffer_allocate" referenced by "r"',
+            "AHardwareBuffer_allocate",
+        ),
         (
             "./r: error while loading shared libraries: libx.so.1: cannot open shared object file: No such file",
             "libx.so.1",
@@ -81,6 +84,7 @@ def test_a_signal_as_subprocess_gives_it():
         ('dlopen failed: library "libneuron_adapter.so" not found', "SoC or OS build"),
         ("libneuronusdk_adapter.mtk.so: cannot open shared object file: No such file or directory", "SoC or OS build"),
         ("E NeuronBackend: Failed to restore model from compiled network", "compiled for another SoC"),
+        ("method 'a' on the NPU: NeuronCompilation_finish failed with NEURON_BAD_DATA (4)", "etcli deploy --verify"),
         ("ld.lld: error: undefined symbol: BufferAllocator::GetInstance()", "before 0.7"),
         ("/usr/bin/ld: backend.cpp: undefined reference to `neuron::BufferAllocator::Find(void*)'", "before 0.7"),
     ],
