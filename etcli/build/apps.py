@@ -46,7 +46,9 @@ class AppParts:
     def hashes(self) -> Mapping[str, str]:
         """Of their sources, by path relative to `native/`."""
         return {
-            f"{library.folder}/{name}": sha256 for library in self.libraries.all for name, sha256 in library.hashes.items()
+            f"{library.folder}/{name}": sha256
+            for library in self.libraries.all
+            for name, sha256 in library.hashes.items()
         }
 
 

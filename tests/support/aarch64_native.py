@@ -25,6 +25,7 @@ def build_for_aarch64(folder: Path, targets: Iterable[str]) -> None:
             "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
         ),
         f"-DCMAKE_CXX_COMPILER={compilers.verify(TARGET).path}",
+        f"-DCMAKE_C_COMPILER={TARGET.compiler.c[0]}",
         f"-Dexecutorch_DIR={wheel_for(TARGET).cmake_dir}",
     ]
     compile_: list[str | Path] = ["--build", folder, "--target", *targets]
