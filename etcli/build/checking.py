@@ -82,7 +82,7 @@ def check_stage(build: Checked, stage: Path, archives: Mapping[str, Path], conso
         },
     )
     for warning in seen.warnings:
-        console.warn(warning.message, code=warning.code)
+        console.warn(f"{warning.message}. {warning.hint or ''}".rstrip(), code=warning.code)
     problems = seen.problems
     if build.apps is not None:
         problems = (*problems, *export_problems(stage, build.apps.libraries))

@@ -99,14 +99,15 @@ def audit(
         found = file_problems(name, elf, target, program=name in programs, api_level=api_level)
         found += symbol_problems(name, symbols, facts, roots, missing)
         for problem in found:
-            (warnings if name in vendor and problem.code in LENIENT else problems).add(problem)
+            lenient = name in vendor or (name in target.runtime_libraries and problem.code == "audit.alignment")
+            (warnings if lenient and problem.code in LENIENT else problems).add(problem)
     for name in (name for name in (*programs, *apps) if name in facts):
         for problem in embedded_path_problems(name, stage / name, folders or {}):
             problems.add(problem)
     ours = {name: elf for name, elf in facts.items() if name not in vendor}
     by_file = {name: read_registrations(stage / name, error=BuildError) for name in facts}
     found = [
-        *ndk_problems(ours),
+        *ndk_problems({name: elf for name, elf in ours.items() if name not in target.runtime_libraries}),
         *closure_problems(facts, target, roots, api_level),
         *version_problems(stage, facts),
         *component_problems(parts, programs, by_file),

@@ -10,7 +10,7 @@ from etcli.manifests.build import ElfFacts
 from etcli.tables.targets import Target
 
 LENIENT = frozenset({"audit.alignment", "audit.run_path", "audit.libcxx", "audit.soname", "audit.text_relocations"})
-"""What in a vendor's file, which nobody here can build again, is a warning."""
+"""What in a vendor's file, which nobody here can build again, is a warning. The alignment of the compiler's own C++ runtime is one too."""
 
 
 def file_problems(
@@ -75,7 +75,9 @@ def file_problems(
             _problem(
                 "audit.alignment",
                 f"{where}{name} has a segment aligned to {elf.load_alignment} bytes, {target.name} needs {target.min_load_alignment}",
-                f"Link it with -Wl,-z,max-page-size={target.min_load_alignment}.",
+                f"{name} comes with the compiler, as it is: take a newer NDK, or build.stl: c++_static."
+                if name in target.runtime_libraries
+                else f"Link it with -Wl,-z,max-page-size={target.min_load_alignment}.",
             )
         )
     if elf.text_relocations:
@@ -98,7 +100,10 @@ def file_problems(
 
 
 def ndk_problems(facts: Mapping[str, ElfFacts]) -> list[Problem]:
-    """Files that two releases of the NDK linked: their C++ libraries differ in what they offer (ExecuTorch #4384, #7491)."""
+    """Files that two releases of the NDK linked: their C++ libraries differ in what they offer (ExecuTorch #4384, #7491).
+
+    The C++ runtime is none of `facts`: it comes with an NDK, linked by the one that its makers had.
+    """
     by_ndk: dict[str, list[str]] = {}
     for name, elf in facts.items():
         if elf.ndk is not None:
