@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from pathlib import Path
+
+import click
 
 from etcli.cli import show
 from etcli.cli.invocation import (
@@ -20,12 +24,40 @@ from etcli.cli.invocation import (
 @device_options
 @ndk_option
 @executorch_option
-def command(invocation: Invocation, target: str | None, ndk: Path | None, executorch: Path | None) -> None:
+@click.option(
+    "--deep",
+    is_flag=True,
+    help="Load PyTorch, ExecuTorch and the operator libraries too, in other processes: a minute.",
+)
+@click.option(
+    "--archive",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Write a zip for a report of a problem: versions, manifests, ends of logs; without secrets, prompts and answers.",
+)
+def command(
+    invocation: Invocation,
+    target: str | None,
+    ndk: Path | None,
+    executorch: Path | None,
+    deep: bool,
+    archive: Path | None,
+) -> None:
     """Show everything this recipe needs on this machine and device: present with its version, or how to get it."""
     from etcli.verbs.doctor import doctor
 
-    device = invocation.device if invocation.device_chosen else None
-    result = doctor(invocation.loaded, target, device, invocation.console, ndk, executorch)
+    device = functools.cache(invocation.device) if invocation.device_chosen else None
+    result = doctor(invocation.loaded, target, device, invocation.console, ndk, executorch, deep=deep)
     show.needs(invocation.console, result)
+    if archive is not None:
+        from etcli.cli.version import versions
+        from etcli.verbs.support_archive import write_support_archive
+
+        properties = device().properties() if device is not None and result.device is not None else None
+        written = write_support_archive(
+            archive, invocation.loaded, invocation.workspace, result, versions(), properties=properties
+        )
+        result = dataclasses.replace(result, archive=archive)
+        show.archived(invocation.console, written)
     result.raise_if_missing()
     invocation.finish(result)

@@ -24,6 +24,7 @@ from etcli.device.base import Device
 from etcli.device.program import adb_program
 from etcli.device.virtual.native import init_program
 from etcli.export.needs import size_needs, tool_needs
+from etcli.manifests.run_record import DeviceFacts
 from etcli.output.console import Console
 from etcli.recipe.custom_ops import own_operator_problems
 from etcli.recipe.loaded import LoadedRecipe
@@ -42,11 +43,13 @@ from etcli.verbs.targets import device_target
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All needs of a recipe for one target."""
+    """All needs of a recipe for one target, and the device that was looked at. `archive` is the support archive that was written of it."""
 
     recipe: str
     target: str
     needs: tuple[Need, ...]
+    device: DeviceFacts | None = None
+    archive: Path | None = None
 
     @property
     def missing(self) -> tuple[Need, ...]:
@@ -57,11 +60,13 @@ class Diagnosis:
         """Raise every missing need as one error.
 
         Raises:
-            EtcliError: at least one need is missing.
+            EtcliError: at least one need is missing; its `etcli_result` is this diagnosis, so that a document holds what is there as well.
         """
         problems = problems_of(self.missing)
         if problems:
-            raise EtcliError.many(problems)
+            error = EtcliError.many(problems)
+            error.etcli_result = self  # type: ignore[attr-defined]
+            raise error
 
 
 def doctor(
@@ -71,10 +76,13 @@ def doctor(
     console: Console,
     ndk: Path | None = None,
     executorch_root: Path | None = None,
+    *,
+    deep: bool = False,
 ) -> Diagnosis:
     """Look at everything `loaded` needs for `target`; without one, for the target of the recipe, of the device, or of the virtual phone.
 
-    `ndk` is the folder of `--ndk`, `executorch_root` that of `--executorch`.
+    `ndk` is the folder of `--ndk`, `executorch_root` that of `--executorch`. With `deep` what an export loads is loaded as well, in other
+    processes; without it neither PyTorch nor ExecuTorch is imported anywhere.
     """
     of_device: list[Need] = []
     chosen: Device | None = None
@@ -104,10 +112,14 @@ def doctor(
         if loaded.recipe.neuron is not None:
             of_target += sdk_needs(loaded)
         needs += [*programs(), *of_target, *of_device, *size_needs(loaded, Path.cwd())]
+    if deep:
+        from etcli.verbs.deep_needs import deep_needs
+
+        needs += deep_needs(loaded, console)
     for need in needs:
         if need.status == "warning":
             console.warn(f"{need.name}: {need.hint or need.version}", code=f"doctor.{need.name.split()[0].lower()}")
-    return Diagnosis(loaded.recipe.name, name, tuple(needs))
+    return Diagnosis(loaded.recipe.name, name, tuple(needs), chosen.facts() if chosen is not None else None)
 
 
 def _programs(target: Target, *, emulated: bool) -> list[tuple[str, str, Look]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from etcli.cli.show.builds import built, deployed
 from etcli.cli.show.exports import exported
 from etcli.cli.show.inspections import inspected
-from etcli.cli.show.lists import device, devices, needs, recipes
+from etcli.cli.show.lists import archived, device, devices, needs, recipes
 from etcli.cli.show.programs import differences
 from etcli.cli.show.runs import compared, measured, ran, smoked
 
 __all__ = [
+    "archived",
     "built",
     "compared",
     "deployed",

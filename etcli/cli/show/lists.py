@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from etcli.recipe.support import ListedRecipe
     from etcli.verbs.devices import DeviceInfo, ListedDevice
     from etcli.verbs.doctor import Diagnosis
+    from etcli.verbs.support_archive import SupportArchive
 
 
 def needs(console: Console, result: Diagnosis) -> None:
@@ -28,6 +29,13 @@ def needs(console: Console, result: Diagnosis) -> None:
             console.print(f"{need.name}: {need.hint}")
     if not result.missing:
         console.print("nothing is missing", style="green")
+
+
+def archived(console: Console, written: SupportArchive) -> None:
+    """What is in a support archive: whoever sends it on should know."""
+    rows = [(name, bytes_text(size)) for name, size in written.members.items()]
+    console.table(f"Support archive {written.path}", ("member", "size"), rows)
+    console.note("look through it before you send it on; README.txt in it says what was left out")
 
 
 def recipes(console: Console, listed: Sequence[ListedRecipe]) -> None:
