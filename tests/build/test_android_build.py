@@ -15,9 +15,11 @@ from ndk_tree import write_revision
 from operator_folders import TWICE, write_operators
 
 from etcli.build import apps
-from etcli.build.stage import BuildResult
+from etcli.build.stage import BuildOptions, BuildResult, build
 from etcli.common.errors import EtcliError, ExitCode
+from etcli.common.workspace import Workspace
 from etcli.manifests.build import StagedFile
+from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.tables.ndk import ndk_facts
 from etcli.toolchain import cmake, ninja, programs
@@ -135,6 +137,7 @@ def test_from_nothing_to_a_stage_that_starts(builder: Builder, recipe: Recipes, 
     assert builder("android", recipe=recipe(), ndk=ndk.root).current
 
 
+@pytest.mark.known_failure("android-libcxx-of-another-ndk")
 def test_another_ndk_or_another_runtime_is_a_build_from_nothing(
     builder: Builder, recipe: Recipes, ndk: StandIn
 ) -> None:
@@ -154,6 +157,7 @@ def of_revision(folder: Path, revision: str) -> StandIn:
     return standin_ndk(folder / "other", revision)
 
 
+@pytest.mark.known_failure("android-library-not-pushed")
 def test_a_shared_runtime_goes_with_the_programs(builder: Builder, recipe: Recipes, tmp_path: Path) -> None:
     ndk = of_revision(tmp_path, "28.2.13676358")
     result = builder("android", recipe=recipe(stl="c++_shared"), ndk=ndk.root)
@@ -194,6 +198,7 @@ def write_app_libraries(native: Path) -> None:
         path.write_text(text)
 
 
+@pytest.mark.known_failure("android-two-cxx-runtimes")
 def test_libraries_for_an_app_share_one_runtime(
     builder: Builder, recipe: Recipes, ndk: StandIn, native: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +245,7 @@ def check_component(result: BuildResult) -> None:
     assert "shout::twice.out" in result.manifest.operators
 
 
+@pytest.mark.known_failure("openmp-library-not-found", "openmp-host-run-path", "android-16-kb-pages")
 def test_openmp_threads_and_exceptions_are_inside_the_programs(
     builder: Builder, recipe: Recipes, native: Path, tmp_path: Path
 ) -> None:
@@ -297,6 +303,7 @@ def test_a_component_with_a_real_ndk_runs(
     assert (done.returncode, done.stdout.split()) == (0, ["twice", "caught"]), done.stderr
 
 
+@pytest.mark.known_failure("android-function-of-a-later-api")
 def test_an_operator_that_needs_a_newer_android_raises_the_level(
     builder: Builder, recipe: Recipes, ndk: StandIn, tmp_path: Path
 ) -> None:
@@ -306,6 +313,39 @@ def test_an_operator_that_needs_a_newer_android_raises_the_level(
     with pytest.raises(EtcliError, match="no libraries for API level 29") as caught:
         builder("android", recipe=recipe(api_level=29), ndk=ndk.root)
     assert caught.value.exit == ExitCode.ENVIRONMENT
+
+
+@pytest.mark.full
+def test_every_source_of_ours_compiles_for_android(
+    recipe: Recipes, ndk: StandIn, make_recipe: Recipes, tmp_path: Path
+) -> None:
+    """Delegate, operators with OpenMP and the runner; they are not linked, since the stand-in for ExecuTorch runs no program."""
+    executorch = recipe().recipe.build.executorch.model_dump(by_alias=True)
+    loaded = make_recipe(
+        export={"backend": "neuron", "precision": "A16W8"},
+        neuron={"platform": "mt6991", "sdk": "/nowhere"},
+        build={"target": "android", "openmp": "static", "custom_ops": ("aqlm",), "executorch": executorch},
+    )
+    options = BuildOptions("android", ndk=ndk.root, configure_only=True)
+    folder = build(loaded, Workspace(tmp_path / "ws", "small"), options, Console(verbosity=-1)).folder
+    argv = [
+        cmake.find(),
+        "--build",
+        "--preset",
+        "android",
+        "--target",
+        "etcli_runner",
+        "etcli_attention",
+        "etcli_aqlm_ops",
+        "etcli_neuron",
+    ]
+    done = subprocess.run(
+        argv, cwd=folder, capture_output=True, text=True, env={**os.environ, "ANDROID_NDK": str(ndk.root)}
+    )
+    assert done.returncode == 0, done.stdout
+    assert "warning:" not in done.stdout
+    commands = (folder / "cmake-build" / "compile_commands.json").read_text()
+    assert "-march=armv8.2-a+dotprod+fp16" in commands  # mt6991 has it
 
 
 def test_the_project_works_without_etcli(builder: Builder, recipe: Recipes, ndk: StandIn, tmp_path: Path) -> None:

@@ -231,6 +231,7 @@ def test_newest_of_several_fitting_builds_is_taken(scene: Scene, monkeypatch: py
     assert scene.deploy().target == "host"
 
 
+@pytest.mark.known_failure("android-function-of-a-later-api")
 @pytest.mark.parametrize(
     ("device", "build", "advice"),
     [
