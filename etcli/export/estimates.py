@@ -32,6 +32,9 @@ GRAPH_BYTES = 10 << 20
 GRAPH_FILE_BYTES = 24 << 10
 """The graph of one layer in one method as a program holds it."""
 
+QUANTISED_GRAPH_BYTES = 300 << 10
+"""A layer of a quantised graph as its file holds it, beside the weights: its nodes as JSON, and scales."""
+
 QUANTISING_COPIES = 4
 COMPILING_COPIES = 7
 """Copies of a chunk's float32 weights that a worker of backend neuron holds at most, beside what every lowering holds, while it quantises the graph
@@ -109,11 +112,19 @@ def program_bytes(chunk: ChunkPlan, program: ProgramPlan) -> int:
 def disk_bytes(plan: ExportPlan, missing: Collection[str], lowered: Collection[str]) -> int:
     """Space for the pieces `missing` (program files, or `tables`), each of which is a file of its own.
 
-    While one of `lowered` is lowered, its weights are on the disk once more, and the whole of it once more under other names.
+    While one of `lowered` is lowered, its weights are on the disk once more, and the whole of it once more under other names. For the NPU a chunk's
+    quantised graph stands beside its programs.
     """
     sizes = {program.file: program_bytes(chunk, program) for chunk in plan.chunks for program in chunk.programs}
     tables = plan.embedding_bytes + plan.rope_bytes if TABLES in missing else 0
-    return sum(size * (3 if file in lowered else 1) for file, size in sizes.items() if file in missing) + tables
+    graphs = sum(
+        chunk.stored_bytes + chunk.layers * QUANTISED_GRAPH_BYTES
+        for chunk in plan.chunks
+        if plan.backend == "neuron" and any(program.file in missing for program in chunk.programs)
+    )
+    return (
+        sum(size * (3 if file in lowered else 1) for file, size in sizes.items() if file in missing) + tables + graphs
+    )
 
 
 def _quantising(plan: ExportPlan, chunk: ChunkPlan) -> int:

@@ -77,6 +77,7 @@ _QUANTISED_CODE = (
     *_CALIBRATION_CODE,
     "export/neuron/graph_file.py",
     "export/neuron/quantising.py",
+    "export/neuron/stored_weights.py",
     "export/samples.py",
 )
 """Whose code decides what quantised graphs are."""

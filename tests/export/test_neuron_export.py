@@ -15,8 +15,9 @@ from small_export import Exported, export_here, load_document
 
 from etcli.common.errors import EtcliError, ExportError, UsageError
 from etcli.common.workspace import Workspace
-from etcli.export.estimates import calibration_bytes, lowering_bytes, quantising_bytes, tables_bytes
+from etcli.export.estimates import calibration_bytes, disk_bytes, lowering_bytes, quantising_bytes, tables_bytes
 from etcli.export.failures import Ended, failure
+from etcli.export.inputs import TABLES
 from etcli.export.job import Outcome
 from etcli.export.neuron.graph_file import load_graph
 from etcli.export.neuron.simulated_run import run_methods
@@ -90,6 +91,8 @@ def test_workers_held_no_more_than_was_estimated(package: Exported) -> None:
         assert outcome.peak_memory_bytes <= allowed[kind], outcome.files
         seen.add(kind)
     assert seen == set(allowed)
+    missing = {TABLES, *(program.file for program in plan.programs)}
+    assert sum(entry.size for entry in package.manifest.files()) <= disk_bytes(plan, missing, missing)
 
 
 def test_exported_again_it_is_current(package: Exported) -> None:
