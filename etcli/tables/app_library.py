@@ -135,7 +135,7 @@ def _read(root: Path) -> AppLibrary:
         functions,
         read.headers,
         read.includes,
-        read.system,
+        {str(system): names for system, names in read.system.items()},
         read.java,
         read.rules,
         {**hashes, **{name: file_sha256(root / name) for name in copied}},

@@ -13,7 +13,8 @@ APT = "default-jdk-headless"
 
 def jni_headers() -> tuple[Path, ...] | None:
     """The folders of `jni.h` and `jni_md.h`: of `JAVA_HOME`, else of the `javac` on PATH. None where neither has them."""
-    homes = [Path(home)] if (home := os.environ.get("JAVA_HOME")) else []
+    named = os.environ.get("JAVA_HOME")
+    homes = [Path(named)] if named else []
     if (javac := on_path("javac")) is not None:
         homes.append(javac.resolve().parent.parent)
     for home in homes:

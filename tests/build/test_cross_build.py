@@ -29,7 +29,8 @@ def emulated(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 def test_the_runner_for_aarch64(make_recipe: Recipes, tmp_path: Path) -> None:
     loaded = make_recipe()
-    result = build(loaded, Workspace(tmp_path / "ws", "small"), BuildOptions("linux-aarch64"), Console(verbosity=-1))
+    options = BuildOptions("linux-aarch64", library=True)
+    result = build(loaded, Workspace(tmp_path / "ws", "small"), options, Console(verbosity=-1))
     manifest = result.manifest
     assert manifest is not None
     assert manifest.machine == "EM_AARCH64"
@@ -46,6 +47,22 @@ def test_the_runner_for_aarch64(make_recipe: Recipes, tmp_path: Path) -> None:
     version = emulated(result.folder / "stage" / "etcli_llama_runner", "--version")
     assert version.returncode == 0
     assert "1.5.1" in version.stdout
+
+    # The library for apps stands beside it, and an app in C that was linked with it alone loads it.
+    library, client = result.folder / "library", tmp_path / "client"
+    libraries = library / "jniLibs" / "arm64-v8a"
+    source = asset_dir("native") / "capi" / "tests" / "client.c"
+    flags = ["-std=c99", "-D_POSIX_C_SOURCE=200809L", f"-I{library / 'include'}", f"-L{libraries}", "-pthread"]
+    linked = ["-letcli_runner", f"-Wl,-rpath,{libraries}", f"-Wl,-rpath-link,{libraries}"]
+    subprocess.run([TARGET.compiler.c[0], *flags, source, *linked, "-o", client], check=True)
+    refused = emulated(client, str(tmp_path / "absent.cfg"), "1")
+    assert refused.returncode == 1
+    api, load = refused.stdout.splitlines()
+    assert api.startswith("api 1 of 1, ")
+    assert (load, refused.stderr) == (
+        "load 3 runner.file",
+        f"cannot open {tmp_path / 'absent.cfg'}: No such file or directory\n",
+    )
 
     # Only machine.cmake holds paths of this machine.
     paths = [str(tmp_path), str(asset_dir("native")), str(wheel_for(TARGET).root), str(ninja.find())]

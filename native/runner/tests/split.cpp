@@ -40,6 +40,20 @@ TEST_CASE("several shapes: least rows and calls together") {
   CHECK(drawn(6, {5, 3}) == "3 3");
 }
 
+TEST_CASE("without padding: full calls, and calls of one token for the rest") {
+  for (const std::vector<int64_t>& shapes : std::vector<std::vector<int64_t>>{{32, 1}, {12, 8, 3, 1}, {1}}) {
+    for (int64_t length = 1; length <= 100; ++length) {
+      int64_t rows = 0;
+      for (const Call& call : split_prompt(length, shapes, /*may_pad=*/false)) {
+        REQUIRE(call.padding == 0);
+        rows += call.tokens;
+      }
+      REQUIRE(rows == length);
+    }
+  }
+  CHECK(split_prompt(39, {32, 1}, false).size() == 8);  // padded, it would be two calls
+}
+
 TEST_CASE("every length is covered, only the first call is padded, no cheaper split exists") {
   for (const std::vector<int64_t>& shapes : std::vector<std::vector<int64_t>>{{4}, {8, 4}, {7, 5, 3}, {64, 32, 8}, {9, 2}, {32, 1}}) {
     // exactly[n]: the least cost of calls whose rows add up to n, built up one call at a time.

@@ -1,0 +1,4 @@
+package android.os;
+
+/** Stand-in. */
+public final class Bundle {}
