@@ -11,6 +11,7 @@ from etcli.build.android import AndroidSettings
 from etcli.build.apps import JNI_VARIABLE, AppParts
 from etcli.build.components import Component
 from etcli.build.sources import RunnerSources
+from etcli.build.upstream import DELEGATE, PROGRAM, VARIABLE, Upstream
 from etcli.common.templating import render
 from etcli.tables import simulated_npu
 from etcli.tables.executorch import load_executorch
@@ -76,12 +77,14 @@ def render_project(
     android: AndroidSettings | None = None,
     cpu_flags: Sequence[str] = (),
     apps: AppParts | None = None,
+    upstream: Upstream | None = None,
 ) -> Mapping[str, str]:
     """File name to text of every file of the project. Only `machine.cmake` holds paths of this machine.
 
     `android` goes with `tools.ndk`, for a target that is Android; `cpu_flags` go to every compilation.
 
-    With `simulated` the project compiles the simulated NPU's libraries too, with `apps` the runner as a library for apps.
+    With `simulated` the project compiles the simulated NPU's libraries too, with `apps` the runner as a library for apps,
+    with `upstream` MediaTek's runner of ExecuTorch's repository.
 
     With `openmp` the libraries that can are compiled with OpenMP, and its runtime is linked statically.
 
@@ -91,6 +94,7 @@ def render_project(
     unknown = sorted(set(sources.definitions) - set(_DEFINITIONS))
     if unknown:
         raise ValueError(f"{sources.root}: no value for the macros {', '.join(unknown)}")
+    names = [part.cmake_target for part in (*parts, *([DELEGATE] if upstream is not None else []))]
     together = tuple(linked(library, openmp=openmp) for library in libraries)
     values = {
         "target": target,
@@ -116,17 +120,20 @@ def render_project(
         "binary_dir": BINARY_DIR,
         "cmake_minimum": cmake.MINIMUM,
         "executorch": tools.executorch,
-        "installed": load_executorch().chosen(part.cmake_target for part in parts) if tools.executorch.static else {},
+        "installed": load_executorch().chosen(names) if tools.executorch.static else {},
+        "upstream": upstream,
+        "upstream_program": PROGRAM,
+        "upstream_variable": VARIABLE,
         "executorch_dir": tools.executorch.cmake_dir,
         "native_dir": sources.root.parent,
         "ninja": tools.ninja,
         "compiler": tools.compiler.path,
         "compiler_name": tools.compiler.path.name,
     }
-    names = ["CMakeLists.txt", "CMakePresets.json", MACHINE_FILE]
+    files = ["CMakeLists.txt", "CMakePresets.json", MACHINE_FILE]
     if target.cmake.cross and android is None:
-        names.append("toolchain.cmake")
-    return {name: render(f"{name}.j2", **values) for name in names}
+        files.append("toolchain.cmake")
+    return {name: render(f"{name}.j2", **values) for name in files}
 
 
 def uses_openmp(libraries: Sequence[OperatorLibrary], *, openmp: bool) -> bool:

@@ -7,13 +7,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from etcli import __version__
+from etcli.build import upstream
 from etcli.build.android import AndroidSettings, android_settings, cpu_flags
-from etcli.build.apps import LIBRARY, AppParts, app_parts, is_whole, put_together
-from etcli.build.audit import Audit
-from etcli.build.audit.cpu import CpuUse
+from etcli.build.apps import LIBRARY, AppParts, app_parts, put_together
 from etcli.build.checking import Checked, check_commands, check_stage
 from etcli.build.components import Component, components, operator_libraries, simulated_npu
+from etcli.build.described import STAGE, make_manifest, whole_build
+from etcli.build.inputs import Inputs
 from etcli.build.record import RECORD, BuildRecord, changed, make_record, read_record, tree_changes
 from etcli.build.render import BINARY_DIR, BUILD_TYPE, Toolset, render_project
 from etcli.build.sources import RunnerSources, read_sources
@@ -21,14 +21,13 @@ from etcli.build.tools import HostTools, find_host_tools
 from etcli.build.tree import CONFIGURED, Tree
 from etcli.build.vendor import vendor_libraries
 from etcli.common.assets import asset_dir
-from etcli.common.errors import BuildError, EtcliError, Problems
+from etcli.common.errors import BuildError, Problems
 from etcli.common.files import remove_tree, write_if_changed
-from etcli.common.hashing import file_sha256, value_sha256
+from etcli.common.hashing import file_sha256
 from etcli.common.locks import exclusive
 from etcli.common.workspace import Workspace
-from etcli.manifests.build import BuildManifest, CustomOperators, StagedFile
+from etcli.manifests.build import BuildManifest
 from etcli.output.console import Console
-from etcli.recipe.custom_ops import shipped_operators
 from etcli.recipe.fingerprint import build_fingerprint
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST
@@ -37,8 +36,6 @@ from etcli.tables.operators import OperatorLibrary
 from etcli.tables.simulated_npu import SimulatedNpu
 from etcli.tables.targets import Target, known_target
 from etcli.toolchain import cmake, executorch, ninja
-
-STAGE = "stage"
 
 
 @dataclass(frozen=True)
@@ -71,22 +68,6 @@ class BuildResult:
     plan: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Inputs:
-    target: Target
-    apps: AppParts | None
-    openmp: bool
-    parts: tuple[Component, ...]
-    sources: RunnerSources
-    libraries: tuple[OperatorLibrary, ...]
-    simulated: SimulatedNpu | None
-    vendor: tuple[Path, ...]
-    tools: Toolset
-    android: AndroidSettings | None
-    files: dict[str, str]
-    record: BuildRecord
-
-
 def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, console: Console) -> BuildResult:
     """Render, configure, compile, put together and audit the runner for one target; do only what its inputs ask for.
 
@@ -103,7 +84,11 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
     for library in libraries:
         cmake.check_path(library.root, "Move it.")
     apps = app_parts(loaded, target, console) if options.library else None
-    android = android_settings(loaded, target, libraries, apps.files if apps is not None else ())
+    shared = (
+        *(apps.files if apps is not None else ()),
+        *([upstream.LIBRARY] if upstream.wants_upstream(loaded.recipe, target) else []),
+    )
+    android = android_settings(loaded, target, libraries, shared)
     simulated = simulated_npu(loaded.recipe, asset_dir("native"))
     parts = components(loaded.recipe, libraries, simulated)
     tools = find_host_tools(
@@ -158,7 +143,7 @@ def _inputs(
     apps: AppParts | None,
     folder: Path,
     console: Console,
-) -> _Inputs:
+) -> Inputs:
     # Fetching or compiling it is slow, so it waits until nothing else is known to be missing.
     package = executorch.find(target, host.wanted, console)
     tools = Toolset(host.compiler, package, host.ninja, host.ndk)
@@ -177,6 +162,7 @@ def _inputs(
             android=android,
             cpu_flags=cpu_flags(loaded, target),
             apps=apps,
+            upstream=host.upstream,
         )
     )
     fingerprint = build_fingerprint(loaded.recipe, target.name)
@@ -188,13 +174,16 @@ def _inputs(
     hashes |= {f"vendor/{path.name}": file_sha256(path) for path in vendor}
     own = tuple(library for library in libraries if library.own)
     record = make_record(folder, files, tools, hashes, fingerprint, own=own, android=android)
-    return _Inputs(target, apps, openmp, parts, sources, libraries, simulated, vendor, tools, android, files, record)
+    has_upstream = host.upstream is not None
+    return Inputs(
+        target, apps, openmp, parts, sources, libraries, simulated, vendor, tools, android, files, record, has_upstream
+    )
 
 
-def _planned(folder: Path, inputs: _Inputs, options: BuildOptions) -> BuildResult:
+def _planned(folder: Path, inputs: Inputs, options: BuildOptions) -> BuildResult:
     """What has to be done, each step with its reason; nothing when the build is current."""
     before = read_record(folder / RECORD)
-    manifest = _whole(folder)
+    manifest = whole_build(folder)
     if not (options.clean or options.configure_only) and manifest is not None and before == inputs.record:
         return BuildResult(manifest, folder, current=True)
     plan = []
@@ -215,7 +204,7 @@ def _planned(folder: Path, inputs: _Inputs, options: BuildOptions) -> BuildResul
     return BuildResult(None, folder, current=False, plan=tuple(plan))
 
 
-def _clean_reason(folder: Path, configured: BuildRecord | None, inputs: _Inputs, options: BuildOptions) -> str | None:
+def _clean_reason(folder: Path, configured: BuildRecord | None, inputs: Inputs, options: BuildOptions) -> str | None:
     """Why CMake's tree cannot be used any more, or None."""
     if not (folder / BINARY_DIR).exists():
         return None
@@ -230,7 +219,7 @@ def _clean_reason(folder: Path, configured: BuildRecord | None, inputs: _Inputs,
 
 
 def _build(
-    loaded: LoadedRecipe, folder: Path, inputs: _Inputs, options: BuildOptions, plan: tuple[str, ...], console: Console
+    loaded: LoadedRecipe, folder: Path, inputs: Inputs, options: BuildOptions, plan: tuple[str, ...], console: Console
 ) -> BuildResult:
     problems = Problems()
     problems.attempt(cmake.verify)
@@ -259,8 +248,8 @@ def _build(
         inputs.target,
         folder,
         inputs.files,
-        tuple(inputs.sources.programs),
-        inputs.parts,
+        inputs.programs,
+        (*inputs.parts, *([upstream.DELEGATE] if inputs.upstream else [])),
         inputs.libraries,
         inputs.sources.root.parent,
         inputs.simulated,
@@ -278,7 +267,7 @@ def _build(
         tree.install(fresh)
         archives = {library.name: tree.archive(library.name) for library in inputs.libraries}
         seen = check_stage(checked, fresh, archives, console)
-        manifest = _manifest(loaded, fresh, inputs, seen, use)
+        manifest = make_manifest(loaded, fresh, inputs, seen, use)
         remove_tree(folder / LIBRARY)
         if inputs.apps is not None:
             for_apps = fresh.with_name(LIBRARY)
@@ -290,81 +279,3 @@ def _build(
     inputs.record.write(folder / RECORD)
     manifest.write(folder / MANIFEST)
     return BuildResult(manifest, folder, current=False, plan=plan)
-
-
-def _whole(folder: Path) -> BuildManifest | None:
-    """The manifest, if the stage holds exactly what it says."""
-    try:
-        manifest = BuildManifest.read(folder / MANIFEST)
-        stage = folder / STAGE
-        if sorted(path.name for path in stage.iterdir()) != sorted(file.path for file in manifest.stage):
-            return None
-        for file in manifest.stage:
-            path = stage / file.path
-            executable = bool(path.stat().st_mode & 0o100)
-            if path.stat().st_size != file.size or executable != file.executable or file_sha256(path) != file.sha256:
-                return None
-        return manifest if is_whole(folder, manifest) else None
-    except (OSError, EtcliError):
-        return None
-
-
-def _manifest(loaded: LoadedRecipe, stage: Path, inputs: _Inputs, seen: Audit, use: CpuUse) -> BuildManifest:
-    files = []
-    for path in sorted(stage.iterdir()):
-        executable = path.name in inputs.sources.programs
-        path.chmod(0o755 if executable else 0o644)
-        files.append(
-            StagedFile(
-                path=path.name,
-                size=path.stat().st_size,
-                sha256=file_sha256(path),
-                executable=executable,
-                reason=seen.reasons[path.name],
-                elf=seen.facts[path.name],
-            )
-        )
-    record, package = inputs.record, inputs.tools.executorch
-    return BuildManifest(
-        name=loaded.recipe.name,
-        recipe_sha256=build_fingerprint(loaded.recipe, inputs.target.name),
-        etcli=__version__,
-        target=inputs.target.name,
-        machine=inputs.target.machine,
-        build_type=BUILD_TYPE,
-        executorch_version=package.version,
-        executorch_provider=package.provider,
-        compiler=inputs.tools.compiler.description,
-        cmake=cmake.verify().version,
-        ndk=inputs.tools.ndk.revision if inputs.tools.ndk is not None else None,
-        api_level=inputs.android.api_level if inputs.android is not None else None,
-        stl=inputs.android.stl if inputs.android is not None else None,
-        sources_sha256=value_sha256([_compiled(record), record.project]),
-        custom_ops=tuple(_custom(inputs, library) for library in inputs.libraries if _is_custom(loaded, library)),
-        cpu_features=use.needed,
-        dispatched=dict(use.dispatched),
-        operators=seen.operators,
-        backends=seen.backends,
-        program=package.program_identifier(),
-        simulated=inputs.simulated is not None,
-        stage=tuple(files),
-    )
-
-
-def _compiled(record: BuildRecord) -> dict[str, str]:
-    """What was compiled, by its hashes."""
-    return {name: value for name, value in record.content.items() if name not in ("etcli", "recipe")}
-
-
-def _is_custom(loaded: LoadedRecipe, library: OperatorLibrary) -> bool:
-    return library.own or library.root.name in shipped_operators(loaded.recipe)
-
-
-def _custom(inputs: _Inputs, library: OperatorLibrary) -> CustomOperators:
-    return CustomOperators(
-        name=library.name,
-        operators=library.operators,
-        openmp=library.openmp and inputs.openmp,
-        shipped=None if library.own else library.root.name,
-        sha256=library.sha256,
-    )

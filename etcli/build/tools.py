@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from etcli.build.android import AndroidSettings
 from etcli.build.components import Component
-from etcli.common.errors import Problems, ToolError
+from etcli.build.upstream import DELEGATE, Upstream, wants_upstream
+from etcli.common.errors import EtcliError, Problems, ToolError
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.tables.targets import Target
 from etcli.toolchain import cmake, compilers, executorch, ndk, ninja
@@ -19,12 +22,13 @@ from etcli.toolchain.ndk import Ndk
 
 @dataclass(frozen=True)
 class HostTools:
-    """What compiles, and which ExecuTorch is `wanted`; `ndk` for Android alone."""
+    """What compiles, and which ExecuTorch is `wanted`; `ndk` for Android alone; `upstream` where MediaTek's runner can be compiled."""
 
     compiler: Compiler
     ninja: Path
     ndk: Ndk | None
     wanted: Wanted
+    upstream: Upstream | None = None
 
 
 def find_host_tools(
@@ -63,12 +67,25 @@ def find_host_tools(
         wanted = executorch.wanted_by(
             loaded, names, flag=executorch_flag, compiler=compiler, android=settings, jobs=jobs
         )
+        upstream = _upstream(loaded, target, wanted)
+        if upstream is not None:
+            wanted = dataclasses.replace(wanted, components=(*names, DELEGATE.cmake_target))
         problems.attempt(lambda: executorch.check(target, wanted))
         if simulated:
             problems.attempt(lambda: _check_shared(target, wanted))
     if problems or compiler is None or ninja_path is None:
         raise ToolError.many(problems.found)
-    return HostTools(compiler, ninja_path, found, wanted)
+    return HostTools(compiler, ninja_path, found, wanted, upstream)
+
+
+def _upstream(loaded: LoadedRecipe, target: Target, wanted: Wanted) -> Upstream | None:
+    """Upstream's runner, which is compiled where ExecuTorch is; an installation has no sources of it."""
+    if not wants_upstream(loaded.recipe, target):
+        return None
+    with contextlib.suppress(EtcliError):  # which executorch.check raises
+        provider, root = executorch.chosen_provider(target, wanted)
+        return Upstream(root) if provider == "source" and root is not None else None
+    return None
 
 
 def _check_shared(target: Target, wanted: Wanted) -> None:

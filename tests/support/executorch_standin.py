@@ -149,6 +149,81 @@ _LIBRARIES: dict[str, tuple[str, tuple[str, ...], bool]] = {
     "xnnpack_backend": ("backend", ("pthreadpool", "extension_threadpool", "executorch_core"), True),
 }
 
+_UPSTREAM = {
+    "examples/mediatek/executor_runner/mtk_llama_executor_runner.cpp": r"""
+#include <cstdio>
+#include <executorch/runtime/backend/interface.h>
+#include <executorch/runtime/kernel/operator_registry.h>
+#include <gflags/gflags.h>
+#include <pytorch/tokenizers/tiktoken.h>
+#include "api/NeuronAdapter.h"
+int llama_runtime();
+int tiktoken();
+int main() {
+  for (const auto& kernel : executorch::runtime::get_registered_kernels()) std::printf("%s\n", kernel.name_);
+  std::printf("%s\n", executorch::runtime::get_backend_name(0).get());
+  return llama_runtime() + tiktoken() + gflags() + tokenizers() + NEURON_NO_ERROR;
+}
+""",
+    "examples/models/llama/tokenizer/llama_tiktoken.cpp": "int tiktoken() { return 0; }\n",
+    "examples/mediatek/executor_runner/llama_runner/CMakeLists.txt": """
+add_library(mtk_llama_executor_lib STATIC LlamaRuntime.cpp)
+target_link_libraries(mtk_llama_executor_lib PRIVATE ${_executor_runner_libs} neuron_backend log)
+target_compile_options(mtk_llama_executor_lib PUBLIC ${_common_compile_options})
+""",
+    "examples/mediatek/executor_runner/llama_runner/LlamaRuntime.cpp": "int llama_runtime() { return 0; }\n",
+    "third-party/gflags/CMakeLists.txt": """
+cmake_minimum_required(VERSION 3.0.2)
+project(gflags CXX)
+add_library(gflags STATIC gflags.cpp)
+target_include_directories(gflags PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}/include")
+""",
+    "third-party/gflags/gflags.cpp": "int gflags() { return 0; }\n",
+    "third-party/gflags/include/gflags/gflags.h": "int gflags();\n",
+    "extension/llm/tokenizers/CMakeLists.txt": """
+if(NOT SUPPORT_REGEX_LOOKAHEAD)
+  message(FATAL_ERROR "without lookahead")
+endif()
+add_library(tokenizers STATIC tokenizers.cpp)
+""",
+    "extension/llm/tokenizers/tokenizers.cpp": "int tokenizers() { return 0; }\n",
+    "extension/llm/tokenizers/include/pytorch/tokenizers/tiktoken.h": "int tokenizers();\n",
+}
+"""Upstream's runner for MediaTek's NPU in small: what the real one consists of and how its parts are named."""
+
+_NEURON = r"""
+#include <executorch/runtime/backend/interface.h>
+#include "api/NeuronAdapter.h"
+using namespace executorch::runtime;
+namespace {
+struct Delegate final : BackendInterface {
+  bool is_available() const override { return NEURON_NO_ERROR == 0; }
+  Result<DelegateHandle*> init(BackendInitContext&, FreeableBuffer*, ArrayRef<CompileSpec>) const override { return Error::NotSupported; }
+  Error execute(BackendExecutionContext&, DelegateHandle*, Span<EValue*>) const override { return Error::NotSupported; }
+};
+Delegate delegate;
+Backend backend{"NeuropilotBackend", &delegate};
+[[maybe_unused]] const Error registered = register_backend(backend);
+}  // namespace
+"""
+_NEURON_PROJECT = """
+option(EXECUTORCH_BUILD_NEURON "as in ExecuTorch" OFF)
+if(EXECUTORCH_BUILD_NEURON)
+  add_library(portable_ops_lib STATIC portable_ops_lib.cpp)
+  set_target_properties(portable_ops_lib PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_link_libraries(portable_ops_lib PRIVATE executorch_core)
+  target_include_directories(portable_ops_lib PRIVATE ${headers} ${headers}/${c10})
+  target_compile_definitions(portable_ops_lib PRIVATE C10_USING_CUSTOM_GENERATED_MACROS)
+  target_link_options(portable_ops_lib INTERFACE "SHELL:LINKER:--whole-archive $<TARGET_FILE:portable_ops_lib> LINKER:--no-whole-archive")
+  add_library(neuron_backend SHARED neuron_backend.cpp)
+  target_include_directories(neuron_backend PRIVATE backends/mediatek/runtime/include)
+  target_link_libraries(neuron_backend PRIVATE executorch_core portable_ops_lib android log)
+  target_link_options(neuron_backend INTERFACE "LINKER:--push-state,--no-as-needed,$<TARGET_FILE:neuron_backend>,--pop-state")
+  install(TARGETS neuron_backend EXPORT ExecuTorchTargets DESTINATION lib)
+endif()
+"""
+PORTABLE_OPERATORS = ("aten::add.out", "aten::sub.out")
+
 _OPTIONS = {
     "extension_data_loader": "EXECUTORCH_BUILD_EXTENSION_DATA_LOADER",
     "extension_tensor": "EXECUTORCH_BUILD_EXTENSION_TENSOR",
@@ -226,13 +301,14 @@ def standin_prefix(
     return prefix
 
 
-def standin_checkout(folder: Path, *, submodules: Sequence[str], release: str | None = None) -> Path:
+def standin_checkout(folder: Path, *, submodules: Sequence[str], upstream: bool = False) -> Path:
     """A Git checkout of the stand-in's sources in `folder/executorch`, with these submodules, all checked out; its path is returned.
 
-    Its project has the options of the real one that bring the libraries, with the defaults of the real one.
+    Its project has the options of the real one that bring the libraries, OFF by default. With `upstream` it has the runner and the delegate for
+    MediaTek's NPU too, as changes that are not committed; the vendor's header is missing, as in the real one.
     """
     root = folder / "executorch"
-    release = release or host_package().release
+    release = host_package().release
     _write_sources(root, list(_LIBRARIES), release, "ET12", keep=True)
     (root / "version.txt").write_text(f"{release}\n")
     tiny = folder / "tiny"
@@ -252,6 +328,14 @@ def standin_checkout(folder: Path, *, submodules: Sequence[str], release: str | 
         git(root, "update-index", "--add", "--cacheinfo", f"160000,{commit},{path}")
         shutil.copytree(tiny, root / path)
     git(root, "commit", "-q", "-m", "ExecuTorch")
+    if upstream:
+        for name, text in _UPSTREAM.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        (root / "neuron_backend.cpp").write_text(_NEURON)
+        (root / "portable_ops_lib.cpp").write_text(_source("portable", "ET12"))
+        project = (root / "CMakeLists.txt").read_text()
+        (root / "CMakeLists.txt").write_text(project.replace("install(EXPORT", _NEURON_PROJECT + "install(EXPORT"))
     return root
 
 
@@ -284,10 +368,15 @@ def _source(kind: str, identifier: str) -> str:
         return _CORE.replace("@IDENTIFIER@", identifier)
     if what in ("backend", "threadpool"):
         return _BACKEND if what == "backend" else _THREADPOOL
-    operators = {"prim": PRIM_OPERATORS, "cpu": CPU_OPERATORS, "quantized": QUANTIZED_OPERATORS}[what]
-    needs = {"prim": "prim", "cpu": "optimized", "quantized": "quantized"}[what]
+    operators = {
+        "prim": PRIM_OPERATORS,
+        "cpu": CPU_OPERATORS,
+        "quantized": QUANTIZED_OPERATORS,
+        "portable": PORTABLE_OPERATORS,
+    }[what]
+    needs = {"prim": "prim", "cpu": "optimized", "quantized": "quantized", "portable": "prim"}[what]
     table = ", ".join(f'Kernel("{name}", run)' for name in operators)
-    own = "int prim() { return 0; }\n" if what == "prim" else ""
+    own = "int prim() { return 0; }\n" if what in ("prim", "portable") else ""
     return _KERNELS.replace("@NEEDS@", needs).replace("@KERNELS@", table) + own
 
 

@@ -66,7 +66,8 @@ def plan_source(target: Target, wanted: Wanted, root: Path) -> SourceBuild:
     """What would be compiled from the checkout in `root`; the checkout and the programs that it takes are verified, and nothing is started.
 
     Raises:
-        ToolError: every fault, at once: those of `read_checkout`, `executorch.version`, `executorch.flatc`, `make.missing`, `cc.missing`.
+        ToolError: every fault, at once: those of `read_checkout`, `executorch.version`, `executorch.vendor_header`, `executorch.flatc`,
+            `make.missing`, `cc.missing`.
         UsageError: CMake cannot build where the checkout or the cache is (`build.path`).
     """
     table = load_executorch()
@@ -79,6 +80,7 @@ def plan_source(target: Target, wanted: Wanted, root: Path) -> SourceBuild:
         problems.add(problem)
     if checkout is not None:
         problems.add(_release_problem(checkout))
+        problems.add(_vendor_header_problem(checkout, wanted))
     settings = {**table.options(wanted.components), **_target_settings(target, wanted)}
     problems.raise_if_any(ToolError)
     assert checkout is not None  # noqa: S101 - its problems were raised
@@ -160,6 +162,18 @@ def _release_problem(checkout: Checkout) -> Problem | None:
         f"the checkout in {checkout.root} is of ExecuTorch {checkout.release}, and {ours} exports the programs: an older runtime may not run them",
         code="executorch.version",
         hint=f"git -C {checkout.root} checkout v{ours} && git -C {checkout.root} submodule update --init --recursive",
+    )
+
+
+def _vendor_header_problem(checkout: Checkout, wanted: Wanted) -> Problem | None:
+    """The header of MediaTek's SDK that upstream's delegate includes from within the checkout."""
+    path = checkout.root / "backends" / "mediatek" / "runtime" / "include" / "api" / "NeuronAdapter.h"
+    if "backend_neuron" not in wanted.components or path.is_file():
+        return None
+    return ToolError.problem(
+        f"upstream's delegate needs MediaTek's NeuronAdapter.h, and {checkout.root} has none",
+        code="executorch.vendor_header",
+        hint=f"Copy it out of MediaTek's SDK: cp SDK/.../NeuronAdapter.h {path}",
     )
 
 
