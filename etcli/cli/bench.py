@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from etcli.cli import show
-from etcli.cli.invocation import Invocation, binary_option, device_options, recipe_command, stale_option, target_option
+from etcli.cli.invocation import Invocation, binary_option, devices_options, recipe_command, stale_option, target_option
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -16,7 +16,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "bench", short_help="Measure prefill and decode speed, load time, memory and heat; compare two reports."
 )
 @target_option
-@device_options
+@devices_options
 @click.option(
     "--runs",
     type=click.IntRange(min=1, max=1000),
@@ -106,13 +106,14 @@ def command(
         stale_ok=stale_ok,
     )
     loaded, workspace = invocation.supported, invocation.workspace
-    result = bench(loaded, workspace, invocation.device(), options, invocation.console)
+    results = invocation.on_devices(lambda device, console: bench(loaded, workspace, device, options, console))
     if html is not None:
-        write_page(html, [result])
-    show.measured(invocation.console, result)
+        write_page(html, results)
+    for result in results:
+        show.measured(invocation.console, result)
     if html is not None:
         invocation.console.note(f"page: {html}")
-    invocation.finish(result)
+    invocation.finish_devices(results)
 
 
 def _refuse_beside_compare() -> None:

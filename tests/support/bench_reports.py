@@ -1,10 +1,12 @@
-"""Reports of benchmarks as `etcli bench` makes them, without a device."""
+"""Reports of benchmarks as `etcli bench` makes them, without a device; and a runner that makes them with one."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import Any
+
+import samples
 
 from etcli.manifests.bench import BenchReport, BenchRun, MemorySample, MemoryTrace, Sensors
 from etcli.manifests.run_record import DeviceFacts
@@ -73,3 +75,18 @@ def write_document(path: Path, *reports: BenchReport) -> Path:
     }
     path.write_text(json.dumps(document))
     return path
+
+
+def counting_runner(rates: list[float], *, hold: str = "") -> str:
+    """A runner whose decode rate is the next of `rates` each time it is started; `hold` is done between start and the rest."""
+    lines = [samples.answer_lines([3, 4, 5], stop_reason="max_new_tokens", decode_tokens_per_s=rate) for rate in rates]
+    cases = "\n".join(
+        f"{number}) " + "".join(f"printf '%s\\n' '{line}'\n" for line in run[1:]) + ";;"
+        for number, run in enumerate(lines)
+    )
+    start = json.dumps(json.loads(lines[0][0]) | {"pid": 0}).replace('"pid": 0', "\"pid\": '$$'")
+    return (
+        "#!/bin/sh\n"
+        "count=$(cat count 2>/dev/null || echo 0); echo $((count + 1)) > count\n"
+        f"echo '{start}'\n{hold}\ncase $count in\n{cases}\nesac\n"
+    )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import samples
+from bench_reports import counting_runner
 from deploy_scene import Scene
 from local_device import LocalDevice
 
@@ -30,21 +30,6 @@ class WarmDevice(LocalDevice):
             self.looks += 1
             return ShellResult(0, f"zone {40000 + 1000 * self.looks} cpu-0\ncore 1800000\ncore 2200000\n", "")
         return super().shell(argv, **options)
-
-
-def counting_runner(rates: list[float], *, hold: str = "") -> str:
-    """A runner whose decode rate is the next of `rates` each time it is started; `hold` is done between start and the rest."""
-    lines = [samples.answer_lines([3, 4, 5], stop_reason="max_new_tokens", decode_tokens_per_s=rate) for rate in rates]
-    cases = "\n".join(
-        f"{number}) " + "".join(f"printf '%s\\n' '{line}'\n" for line in run[1:]) + ";;"
-        for number, run in enumerate(lines)
-    )
-    start = json.dumps(json.loads(lines[0][0]) | {"pid": 0}).replace('"pid": 0', "\"pid\": '$$'")
-    return (
-        "#!/bin/sh\n"
-        "count=$(cat count 2>/dev/null || echo 0); echo $((count + 1)) > count\n"
-        f"echo '{start}'\n{hold}\ncase $count in\n{cases}\nesac\n"
-    )
 
 
 @pytest.fixture

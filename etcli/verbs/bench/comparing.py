@@ -106,6 +106,8 @@ def read_reports(path: Path) -> tuple[BenchReport, ...]:
         raise _bad(path, "it holds no report")
     # a device that failed stands among the others with its errors alone
     texts = [json.dumps(item) for item in items if not (isinstance(item, Mapping) and item.get("errors"))]
+    if not texts:
+        raise _bad(path, "it is the document of a benchmark that failed")
     return tuple(BenchReport.parse(text, file=path) for text in texts)
 
 
