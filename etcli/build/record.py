@@ -112,7 +112,7 @@ def tree_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]
 
 def _without_own(machine: str) -> list[str]:
     """The lines of `machine.cmake` that are there whatever operators are, and whether there is a library for apps: CMake keeps no value of those."""
-    return [line for line in machine.splitlines() if f"({OWN_FOLDER}" not in line and f"({JNI_VARIABLE}" not in line]
+    return [line for line in machine.splitlines() if f"({OWN_FOLDER}" not in line and JNI_VARIABLE not in line]
 
 
 def library_stamp(package: ExecutorchPackage) -> str:
