@@ -65,7 +65,7 @@ def explain_build(lines: Sequence[str]) -> Explanation | None:
     if first is None:
         return None
     _, row, match = first
-    group = (match[1] if match.re.groups else None) or match[0]
+    group = next((text for text in match.groups() if text), match[0])
     shown = "".join(char if char.isprintable() else "?" for char in group)
     upper = re.sub(r"\W", "_", shown.upper())
     return Explanation(row.id, row.cause, row.remedy.replace("{1:upper}", upper).replace("{1}", shown))

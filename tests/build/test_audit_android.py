@@ -8,11 +8,16 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from etcli.build.audit import Audit, audit
+from etcli.build.checking import Checked, check_stage
+from etcli.common.errors import EtcliError, ExitCode
+from etcli.output.console import Console
+from etcli.recipe.loaded import LoadedRecipe
 from etcli.tables.targets import load_targets
 from etcli.toolchain.elf import read_elf
 
@@ -83,6 +88,7 @@ def codes(found: Audit) -> list[str]:
 
 
 VENDOR = "libneuronusdk_adapter.mtk.so"
+SHARED = ("-shared", f"-Wl,-soname,{VENDOR}")
 OPENED = {"opened": {VENDOR: "MediaTek's"}, "vendor": (VENDOR,)}
 
 
@@ -343,3 +349,33 @@ def test_libraries_for_apps_are_held_against_the_same_as_programs(stage: Path) -
     found = audit(stage, ANDROID, (), (), apps=("libours.so", "libgone.so"), api_level=26)
     assert [problem.code for problem in found.problems] == ["audit.missing_program"]
     assert found.reasons["libours.so"] == "library for apps"
+
+
+def test_a_vendors_library_goes_into_the_stage_and_is_warned_of(
+    stage: Path, tmp_path: Path, make_recipe: Callable[..., LoadedRecipe]
+) -> None:
+    compiled(tmp_path / VENDOR, "int a() { return 0; }", *SHARED, f"-L{stage.parent / 'system'}", page=4096)
+    console = Console(verbosity=-1)
+    build = Checked(
+        make_recipe(),
+        ANDROID,
+        tmp_path / "build",
+        {},
+        ("main",),
+        (),
+        (),
+        tmp_path,
+        vendor=(tmp_path / VENDOR,),
+        api_level=26,
+    )
+    seen = check_stage(build, stage, {}, console)
+    assert seen.reasons[VENDOR] == "MediaTek's, opened while a program runs"
+    assert (stage / VENDOR).read_bytes() == (tmp_path / VENDOR).read_bytes()
+    assert [warning.code for warning in console.warnings] == ["audit.alignment"]
+    compiled(
+        tmp_path / VENDOR, "int a() { return 0; }", *SHARED, f"-L{stage.parent / 'system'}", libraries=("c", "cutils")
+    )
+    with pytest.raises(EtcliError) as caught:
+        check_stage(build, stage, {}, console)
+    [problem] = caught.value.problems
+    assert (problem.code, problem.exit_code) == ("audit.missing_library", ExitCode.BUILD)

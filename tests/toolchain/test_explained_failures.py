@@ -217,7 +217,7 @@ ld.lld: error: duplicate symbol: operator new(unsigned long)
 
 CORPUS = [
     ("toolchain_file", NOT_A_TOOLCHAIN, "no /opt/ndk-r26/build"),
-    ("ndk_too_old", OLD_NDK, "does not know armv8.2-a+bf16. NDK r25"),
+    ("ndk_too_old", OLD_NDK, "does not know armv8.2-a+bf16. Of NDKs r25"),
     ("ndk_relative", RELATIVE_NDK, "Library/Android/sdk"),
     ("submodules", NO_SUBMODULES, "third-party/cpuinfo is empty"),
     ("submodules_header", NO_SUBMODULE_HEADER, "gflags/gflags.h"),
@@ -233,7 +233,7 @@ CORPUS = [
     ("cmake_too_old", OLD_CMAKE, "Install CMake 3.28"),
     ("target_feature", FEATURE, "vdotq_s32 needs more"),
     ("target_feature", FEATURE_GCC, "under architectures"),
-    ("dotprod", UNDECLARED, "vdotq_s32 needs more"),
+    ("target_feature", UNDECLARED, "vdotq_s32 needs more"),
     ("unavailable", UNAVAILABLE, "AHardwareBuffer_allocate"),
     ("aligned_alloc", ALIGNED, "build.api_level: 28"),
     ("aligned_alloc", ALIGNED_CPP, "posix_memalign"),
