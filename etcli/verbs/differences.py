@@ -62,7 +62,7 @@ def _walk(name: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _walk(f"{name}.{key}" if name else str(key), item)
-    elif isinstance(value, list) and all(isinstance(item, str) for item in value) and value:
+    elif isinstance(value, list) and all(isinstance(item, str) for item in value):
         for item in value:  # sets of names: what came or went, and not two long lists
             yield f"{name}[{item}]", "there"
     elif isinstance(value, list) and any(isinstance(item, (Mapping, list)) for item in value):

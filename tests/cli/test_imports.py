@@ -24,6 +24,8 @@ except SystemExit as stop:
         (["--version", "--json"], {0}),
         (["validate"], {0}),
         (["doctor"], {0, 3}),
+        (["doctor", "--archive", "a.zip"], {0, 3}),
+        (["bench", "--serial", "no-such-device"], {2, 4}),
         (["build", "--dry-run", "--target", "host"], {0, 3}),
         (["deploy", "--serial", "no-such-device"], {2, 4}),
         (["run", "--serial", "no-such-device"], {2, 4}),
