@@ -16,6 +16,7 @@ from operator_folders import TWICE, write_operators
 
 from etcli.build import apps
 from etcli.build.stage import BuildOptions, BuildResult, build
+from etcli.cli import show
 from etcli.common.errors import EtcliError, ExitCode
 from etcli.common.workspace import Workspace
 from etcli.manifests.build import StagedFile
@@ -111,7 +112,9 @@ def listed(ndk: StandIn, program: Path) -> list[str]:
     return done.stdout.split()
 
 
-def test_from_nothing_to_a_stage_that_starts(builder: Builder, recipe: Recipes, ndk: StandIn, tmp_path: Path) -> None:
+def test_from_nothing_to_a_stage_that_starts(
+    builder: Builder, recipe: Recipes, ndk: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     result = builder("android", recipe=recipe(), ndk=ndk.root)
     manifest = result.manifest
     assert manifest is not None
@@ -135,6 +138,8 @@ def test_from_nothing_to_a_stage_that_starts(builder: Builder, recipe: Recipes, 
     assert listed(ndk, moved / "list_backends") == ["XnnpackBackend"]
     moved.rename(result.folder / "stage")
     assert builder("android", recipe=recipe(), ndk=ndk.root).current
+    show.built(Console(), result)
+    assert f"NDK {REVISION}: Android API level 26 and above, c++_static" in capsys.readouterr().out
 
 
 @pytest.mark.known_failure("android-libcxx-of-another-ndk")
@@ -359,15 +364,18 @@ def test_the_project_works_without_etcli(builder: Builder, recipe: Recipes, ndk:
         if env:  # as on another machine, which has its own
             text = (project / "machine.cmake").read_text()
             (project / "machine.cmake").write_text("".join(line for line in text.splitlines(True) if "NDK" not in line))
-        for argv in (
-            ["cmake", "--preset", "android"],
-            ["cmake", "--build", "--preset", "android"],
-            ["cmake", "--install", "cmake-build", "--prefix", "out", "--strip"],
-        ):
+        steps = [["cmake", "--preset", "android"]]
+        if env:
+            steps += [
+                ["cmake", "--build", "--preset", "android"],
+                ["cmake", "--install", "cmake-build", "--prefix", "out", "--strip"],
+            ]
+        for argv in steps:
             done = subprocess.run(argv, cwd=project, capture_output=True, text=True, env={"PATH": path, **env})
             assert done.returncode == 0, done.stdout + done.stderr
-        assert read_elf(project / "out" / "list_kernels").run_path == "$ORIGIN"
-        assert set(listed(ndk, project / "out" / "list_kernels")) == ALWAYS
+    out = tmp_path / "variable" / "out"
+    assert read_elf(out / "list_kernels").run_path == "$ORIGIN"
+    assert set(listed(ndk, out / "list_kernels")) == ALWAYS
 
 
 @pytest.mark.known_failure("android-missing-one-by-one")

@@ -26,6 +26,9 @@ def built(console: Console, result: BuildResult) -> None:
     console.table(f"Stage {result.folder / 'stage'}", ("file", "size", "machine", "reason"), staged)
     if result.manifest.library is not None:
         console.print(f"For apps, C interface {result.manifest.library.api}: {result.folder / 'library'}")
+    if result.manifest.ndk is not None:
+        android = f"Android API level {result.manifest.api_level} and above, {result.manifest.stl}"
+        console.print(f"NDK {result.manifest.ndk}: {android}")
     for library in result.manifest.custom_ops:
         console.print(f"{library.name}: {', '.join(library.operators)}, each registered once")
     console.print(
