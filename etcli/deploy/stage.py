@@ -34,7 +34,7 @@ __all__ = ["DeployOptions", "DeployResult", "PlannedFile", "deploy"]
 
 _HEADROOM = 0.05
 _DOCUMENTS = (MANIFEST, PENDING, *OF_RUNS)
-_PART = re.compile(r"(.+)\.part-[0-9]+")
+_PART = re.compile(r"(.+)\.part-[0-9]+(-[0-9]+)?")
 
 
 def deploy(
@@ -167,7 +167,7 @@ def _check_upstream(bundle: BundleManifest, console: Console) -> None:
 
 
 def _leftovers(listing: Listing, wanted: Collection[WantedFile]) -> list[str]:
-    """Parts of files of ours that an interrupted transfer left (`Device.push` sends under another name first)."""
+    """Parts of files of ours that an interrupted transfer left (files travel under another name)."""
     ours = {*_DOCUMENTS, *(file.path for file in wanted)}
     return [path for path in listing if (match := _PART.fullmatch(path)) is not None and match[1] in ours]
 

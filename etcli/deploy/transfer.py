@@ -10,8 +10,9 @@ import contextlib
 import itertools
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,14 @@ from etcli.output.console import Console
 WAITS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds before a broken transfer is taken up again; as many attempts without a whole file arriving are the end of it."""
 
+RECOVERY = 5.0
+"""Seconds that a device has to come back, each time."""
+
 _DISCARD_SECONDS = 10.0
+_SETTLE_SECONDS = 60.0
+_SLOWEST_HASH = 5e6
+"""Bytes a second that every device hashes; with less, the connection is taken for dead."""
+
 _DAMAGED_AGAIN = 2
 """How often files that arrived damaged are sent again."""
 
@@ -35,11 +43,14 @@ _BROKEN = frozenset(
 """Codes of errors that a cable, a hub or an adb server may cause and that pass."""
 
 # $1 is the number of the first file. Then for each: the part, the file, its mode, its SHA-256. A folder of that name would swallow the file.
+# Where the part is gone, this may be the repeat of a command that was carried out and whose answer was lost.
 _SETTLE = """
 number=$1; shift
 while [ $# -ge 4 ]; do
-    sum=$(sha256sum < "$1") && sum=${sum%% *}
+    from=$1; [ -e "$1" ] || from=$2
+    sum=$(sha256sum < "$from") && sum=${sum%% *}
     if [ "$sum" != "$4" ]; then rm -f "$1"; echo "$number damaged $sum"
+    elif [ "$from" = "$2" ]; then chmod "$3" "$2"; echo "$number placed"
     elif [ -d "$2" ]; then rm -f "$1"; echo "$number refused it is a folder"
     elif why=$( { chmod "$3" "$1" && mv -f "$1" "$2"; } 2>&1 ); then echo "$number placed"
     else rm -f "$1"; echo "$number refused $why"
@@ -78,76 +89,114 @@ def transfer(device: Device, files: Sequence[Transfer], *, progress: Callable[[f
         DeployError: the device refuses a file, or one arrived damaged time and again.
         DeviceError: the device went away and did not come back.
     """
-    left = list(files)
     waits = iter(WAITS)
     again = iter(range(_DAMAGED_AGAIN))
-    while left:
-        placed: set[str] = set()
+    work = _Work(device, list(files), progress)
+    while work.left:
+        before = len(work.left)
         try:
-            _attempt(device, left, placed, progress)
-            return
+            work.attempt()
         except _Damaged as damaged:
             _explain_local_damage(damaged.files)
             if next(again, None) is None:
                 raise _damage(damaged.files) from None
             names = ", ".join(file.name for file, _ in damaged.files)
             console.warn(f"{names} arrived damaged on {device.serial}; sending again", code="deploy.damaged")
-            progress(-sum(file.size for file, _ in damaged.files))
         except DeviceError as error:
             if not all(problem.code in _BROKEN for problem in error.problems):
                 raise
-            if placed:
+            if len(work.left) < before:
                 waits = iter(WAITS)
             pause = next(waits, None)
             if pause is None:
                 raise
-            console.warn(f"{error}; trying again in {pause:g} s", code="deploy.connection_broken")
+            count = len(work.left)
+            console.warn(
+                f"{error}; attempt {work.attempts + 1} for the {count} file{'s' if count > 1 else ''} left in {pause:g} s",
+                code="deploy.connection_broken",
+            )
             time.sleep(pause)
-            device.recover(pause)  # if it is not there, the next attempt says so
-        left = [file for file in left if file.remote not in placed]
+            device.recover(RECOVERY)  # if it is not there, the next attempt says so
 
 
-def _attempt(device: Device, files: Sequence[Transfer], placed: set[str], progress: Callable[[float], None]) -> None:
-    """Send all of them once; `placed` gets the paths of those that are whole and in place.
+class _Work:
+    """What is still to be done: `left` are the files that are not in place, `arrived` those of them that were sent whole and not yet looked at."""
 
-    What is in place counts as done for `progress`; what was sent and did not get there is taken back.
-    """
-    waiting: list[Transfer] = []
-    settling: list[Future[list[tuple[Transfer, str]]]] = []
-    damaged: list[tuple[Transfer, str]] = []
-    moved = 0.0
+    def __init__(self, device: Device, files: list[Transfer], progress: Callable[[float], None]) -> None:
+        self.left = files
+        self._device, self._progress = device, progress
+        self._arrived: deque[tuple[Transfer, str]] = deque()
+        self._parts: list[str] = []
+        self._placed: set[str] = set()
+        self._counted = 0.0
+        self.attempts = 0
 
-    def advance(size: float) -> None:
-        nonlocal moved
-        moved += size
-        progress(size)
+    def attempt(self) -> None:
+        """Send and settle everything once. What is in place counts as done for the progress; what was sent and is not there is taken back.
 
-    def settle() -> list[tuple[Transfer, str]]:
-        taken, waiting[:] = list(waiting), []
-        return _settle(device, taken, placed)
+        Raises:
+            _Damaged, DeployError, DeviceError: see `transfer`.
+        """
+        self.attempts += 1
+        damaged: list[tuple[Transfer, str]] = []
+        settling: list[Future[list[tuple[Transfer, str]]]] = []
+        broken = False
+        try:
+            # What was sent whole when a connection broke need not go again.
+            damaged += self._settle()
+            self._update()
+            with ThreadPoolExecutor(1, "etcli-settle") as helper:
+                try:
+                    with self._device.sender() as sender:
+                        for file in self.left:
+                            part = part_of(file.remote, self.attempts)
+                            self._parts.append(part)
+                            sender.send(file.local, part, executable=file.executable, progress=self._count)
+                            self._arrived.append((file, part))
+                            # Files that arrive while the thread is busy are settled together.
+                            if not settling or settling[-1].done():
+                                settling.append(helper.submit(self._settle))
+                except DeviceError:
+                    broken = True
+                    raise
+                finally:
+                    if not broken:
+                        settling.append(helper.submit(self._settle))
+                    wait(settling)
+            for outcome in settling:
+                damaged += outcome.result()
+        except DeviceError:
+            raise
+        except BaseException:
+            _discard(self._device, self._parts)
+            raise
+        finally:
+            self._update()
+        if damaged:
+            raise _Damaged(damaged)
+        if self.attempts > 1:
+            _discard(self._device, self._parts)
 
-    try:
-        with ThreadPoolExecutor(1, "etcli-settle") as helper:
-            try:
-                with device.sender() as sender:
-                    for file in files:
-                        sender.send(file.local, part_of(file.remote), executable=file.executable, progress=advance)
-                        waiting.append(file)
-                        # A thread at a time: files that arrive while it is busy are settled together.
-                        if not settling or settling[-1].done():
-                            settling.append(helper.submit(settle))
-            finally:
-                settling.append(helper.submit(settle))
-        for outcome in settling:
-            damaged += outcome.result()
-    except DeviceError:
-        progress(-(moved - sum(file.size for file in files if file.remote in placed)))
-        raise
-    except BaseException:
-        _discard(device, [part_of(file.remote) for file in files if file.remote not in placed])
-        raise
-    if damaged:
-        raise _Damaged(damaged)
+    def _count(self, size: float) -> None:
+        self._counted += size
+        self._progress(size)
+
+    def _update(self) -> None:
+        """Take what is in place from what is left, and let the progress say no more than that."""
+        done = sum(file.size for file in self.left if file.remote in self._placed)
+        self._progress(done - self._counted)
+        self._counted = 0.0
+        self.left = [file for file in self.left if file.remote not in self._placed]
+
+    def _settle(self) -> list[tuple[Transfer, str]]:
+        taken = []
+        while self._arrived:
+            taken.append(self._arrived.popleft())
+        try:
+            return _settle(self._device, taken, self._placed)
+        except DeviceError:
+            self._arrived.extendleft(one for one in reversed(taken) if one[0].remote not in self._placed)
+            raise
 
 
 def _discard(device: Device, parts: Sequence[str]) -> None:
@@ -157,13 +206,16 @@ def _discard(device: Device, parts: Sequence[str]) -> None:
             device.shell(["rm", "-f", *batch], timeout=_DISCARD_SECONDS)
 
 
-def part_of(remote: str) -> str:
-    """The name under which a file travels. The process's number keeps two apart and says whose it was."""
-    return f"{remote}.part-{os.getpid()}"
+def part_of(remote: str, attempt: int) -> str:
+    """The name under which a file travels. The process's number keeps two apart and says whose it was.
+
+    Each attempt has names of its own: the device may still be removing what it got of the last one.
+    """
+    return f"{remote}.part-{os.getpid()}-{attempt}"
 
 
-def _settle(device: Device, files: Sequence[Transfer], placed: set[str]) -> list[tuple[Transfer, str]]:
-    """Hash and rename what has arrived; the files that are damaged, with the hash that they have there.
+def _settle(device: Device, files: Sequence[tuple[Transfer, str]], placed: set[str]) -> list[tuple[Transfer, str]]:
+    """Hash and rename what has arrived under the names beside the files; the files that are damaged, with the hash that they have there.
 
     Raises:
         DeployError: the device could not put a file in place; all of them at once.
@@ -171,13 +223,15 @@ def _settle(device: Device, files: Sequence[Transfer], placed: set[str]) -> list
     """
     damaged = []
     problems = Problems()
-    for batch in batches_of(files, lambda file: 2 * len(file.remote) + 90):
+    for pairs in batches_of(files, lambda pair: len(pair[0].remote) + len(pair[1]) + 90):
+        batch = [file for file, _ in pairs]
         words = [
             word
-            for file in batch
-            for word in (part_of(file.remote), file.remote, "755" if file.executable else "644", file.sha256)
+            for file, part in pairs
+            for word in (part, file.remote, "755" if file.executable else "644", file.sha256)
         ]
-        result = device.shell(script(_SETTLE, "0", *words))
+        patience = _SETTLE_SECONDS + sum(file.size for file in batch) / _SLOWEST_HASH
+        result = device.shell(script(_SETTLE, "0", *words), timeout=patience)
         verdicts = dict(_verdicts(result.stdout))
         for number, file in enumerate(batch):
             verdict, why = verdicts.get(number, ("refused", result.stderr.strip() or f"exit status {result.code}"))

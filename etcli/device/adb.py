@@ -54,6 +54,9 @@ exec df -kP "$path"
 _ADDRESS = re.compile(r"[^\s/]+:[0-9]{1,5}")
 """A serial that is an address: a device over TCP."""
 
+_PART = re.compile(r"\.part-[0-9-]+$")
+"""What names of files on their way end in."""
+
 _NO_SPACE = ("No space left on device", "Disk quota exceeded")
 
 
@@ -74,7 +77,7 @@ class AdbSender:
                     self._wire, source, remote, mode=mode, mtime=int(time.time()), v2=self._v2, progress=progress
                 )
         except sync.Refused as error:
-            raise self._device.refusal(remote, str(error)) from None
+            raise self._device.refusal(remote, str(error), size=local.stat().st_size) from None
 
 
 class AdbDevice:
@@ -264,13 +267,15 @@ class AdbDevice:
         with contextlib.suppress(EtcliError):
             self.shell(["rm", "-f", part], timeout=_DISCARD_SECONDS)
 
-    def refusal(self, remote: str, reason: str) -> DeployError:
-        """The error for `reason`, the device's own words about a file that it does not take."""
+    def refusal(self, remote: str, reason: str, *, size: int | None = None) -> DeployError:
+        """The error for `reason`, the device's own words about a file of `size` bytes that it does not take."""
+        remote = _PART.sub("", remote)
         if any(phrase in reason for phrase in _NO_SPACE):
             folder = remote.rpartition("/")[0]
             free = ""
             with contextlib.suppress(EtcliError):
-                free = f" ({self.free_bytes(folder) / 1e6:,.1f} MB free there now)"
+                of = "" if size is None else f"the file has {size / 1e6:,.1f} MB, "
+                free = f" ({of}{self.free_bytes(folder) / 1e6:,.1f} MB are free there now)"
             return DeployError(
                 f"{self._serial} has no space left for {remote}: {reason}{free}",
                 code="deploy.no_space",

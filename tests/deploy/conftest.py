@@ -1,4 +1,4 @@
-"""A workspace with a small bundle and build, and a local folder as the device."""
+"""A workspace with a small bundle and build, and a local folder or a virtual device."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from local_device import LocalDevice
 
 from etcli.common.workspace import Workspace
 from etcli.deploy import transfer
+from etcli.device.virtual.spec import Protocol
 from etcli.output.console import Console
 
 
@@ -27,3 +28,9 @@ def scene(tmp_path: Path) -> Scene:
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken transfers are taken up again at once, and three times."""
     monkeypatch.setattr(transfer, "WAITS", (0.0, 0.0, 0.0))
+
+
+@pytest.fixture(params=["new", "old"])
+def protocol(request: pytest.FixtureRequest) -> Protocol:
+    """What goes through a real adb server does so with devices of either protocol."""
+    return request.param
