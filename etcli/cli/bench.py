@@ -84,7 +84,7 @@ def command(
     stale_ok: bool,
 ) -> None:
     """Measure what was deployed: prefill and decode rates, time to first token and of each token and chunk, load time, memory, heat."""
-    from etcli.verbs.bench import BenchOptions, bench, compare_files, write_page
+    from etcli.verbs.bench import BenchOptions, bench, compare_files, prepare_page, write_page
 
     if compare is not None:
         _refuse_beside_compare()
@@ -106,6 +106,8 @@ def command(
         stale_ok=stale_ok,
     )
     loaded, workspace = invocation.supported, invocation.workspace
+    if html is not None:
+        prepare_page(html)
     results = invocation.on_devices(lambda device, console: bench(loaded, workspace, device, options, console))
     if html is not None:
         write_page(html, results)

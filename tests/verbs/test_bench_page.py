@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import html.parser
+import os
 import re
 
 import pytest
 from bench_reports import DEVICE, make_report
 
+from etcli.common.errors import UsageError
 from etcli.verbs.bench.comparing import compare
-from etcli.verbs.bench.page import page, write_page
+from etcli.verbs.bench.page import page, prepare_page, write_page
 
 _VOID = {"meta", "br"}
 EVIL = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
@@ -114,3 +116,15 @@ def test_a_long_run_makes_no_large_page(tmp_path):
     report = report.model_copy(update={"each": (run,) * 20, "runs": 20})
     write_page(tmp_path / "sub" / "page.html", [report])
     assert (tmp_path / "sub" / "page.html").stat().st_size < 2_000_000
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
+    prepare_page(tmp_path / "new" / "page.html")
+    assert (tmp_path / "new").is_dir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        prepare_page(tmp_path / "file" / "page.html")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
+    with pytest.raises(UsageError) as caught:
+        prepare_page(tmp_path / "page.html")
+    assert caught.value.problems[0].code == "bench.page"

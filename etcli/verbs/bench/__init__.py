@@ -2,6 +2,6 @@
 
 from etcli.verbs.bench.comparing import ComparedPair, Comparison, compare_files
 from etcli.verbs.bench.measuring import BenchOptions, bench
-from etcli.verbs.bench.page import write_page
+from etcli.verbs.bench.page import prepare_page, write_page
 
-__all__ = ["BenchOptions", "ComparedPair", "Comparison", "bench", "compare_files", "write_page"]
+__all__ = ["BenchOptions", "ComparedPair", "Comparison", "bench", "compare_files", "prepare_page", "write_page"]

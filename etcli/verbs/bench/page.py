@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from etcli.common.errors import UsageError
 from etcli.common.files import write_atomically
 from etcli.common.templating import render_page
 from etcli.manifests.bench import BenchReport
@@ -38,6 +40,22 @@ class Compared:
     title: str
     differences: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+def prepare_page(path: Path) -> None:
+    """See that `path` can be written, which is worth knowing before minutes of measuring.
+
+    Raises:
+        UsageError: its folder is none that may be written to.
+        OSError: its folder cannot be made.
+    """
+    path.absolute().parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"{path} cannot be written: its folder is read-only",
+            code="bench.page",
+            hint="Name a file in a folder that you may write to.",
+        )
 
 
 def write_page(path: Path, reports: Sequence[BenchReport], pairs: Sequence[ComparedPair] = ()) -> None:
