@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 import pydantic
@@ -108,7 +109,15 @@ class Instructions(Row):
         return frozenset.intersection(*lists) if lists else None
 
 
+class Dispatched(Row):
+    """A source of others that is chosen from at run time, by the end of its path, and the options that it may have."""
+
+    path: str
+    options: tuple[str, ...] = pydantic.Field(strict=False)
+
+
 class _Cpu(Table):
+    dispatched: tuple[Dispatched, ...] = pydantic.Field(strict=False)
     arm64: Instructions = pydantic.Field(alias="arm64-v8a")
     x86_64: Instructions
 
@@ -116,6 +125,11 @@ class _Cpu(Table):
 @functools.lru_cache(maxsize=1)
 def _table() -> _Cpu:
     return read_table("cpu.yaml", _Cpu)
+
+
+def dispatched_options(source: Path) -> tuple[str, ...]:
+    """The options that a source of others may have since it is chosen from at run time; none for one that is not in the table."""
+    return next((row.options for row in _table().dispatched if source.as_posix().endswith(f"/{row.path}")), ())
 
 
 def instructions(abi: Abi) -> Instructions:

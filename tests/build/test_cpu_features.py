@@ -126,6 +126,19 @@ def test_only_files_that_are_chosen_from_may_go_above_the_floor(library: Operato
     assert f"{fast} may use i8mm" in found[1].message
 
 
+def test_sources_of_others_that_are_chosen_from(library: OperatorLibrary, tmp_path: Path) -> None:
+    """abseil's, which upstream's runner has; whatever else has such flags is above the floor."""
+    randen = Path("/executorch/extension/llm/tokenizers/third-party/abseil-cpp/absl/random/internal/randen_hwaes.cc")
+    use = cpu_use(commands(tmp_path, (randen, "-march=armv8-a+crypto")), AARCH64, (library,), ())
+    assert use.problems == ()
+    assert use.dispatched == {"absl/random/internal/randen_hwaes.cc": ("crypto",)}
+    [problem] = cpu_use(commands(tmp_path, (randen, "-march=armv8-a+crypto+sve")), AARCH64, (), ()).problems
+    assert "may use sve of the CPU" in problem.message
+    other = randen.with_name("randen_slow.cc")
+    [problem] = cpu_use(commands(tmp_path, (other, "-march=armv8-a+crypto")), AARCH64, (), ()).problems
+    assert "may use crypto of the CPU" in problem.message
+
+
 def test_the_floor_is_that_of_the_recipes_chip(library: OperatorLibrary, tmp_path: Path) -> None:
     floor = [f"-march={load_socs()['mt6991'].march}"]
     tree = commands(tmp_path, (library.root / "twice.cpp", floor[0]), (library.root / "fast.cpp", floor[0]))

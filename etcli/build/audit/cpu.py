@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etcli.common.errors import BuildError, Problem
-from etcli.tables.cpu import instructions
+from etcli.tables.cpu import dispatched_options, instructions
 from etcli.tables.op_yaml import DESCRIPTION
 from etcli.tables.operators import OperatorLibrary
 from etcli.tables.targets import Target
@@ -56,10 +56,13 @@ def cpu_use(tree: Path, target: Target, libraries: Sequence[OperatorLibrary], fl
         used = known.used(arguments)
         if file in chosen:
             library, flags = chosen[file]
-            own = known.used(flags)
+            shown = f"{library.root.name}/{file.relative_to(library.root)}"
+        else:
+            flags, shown = dispatched_options(file), "/".join(file.parts[-4:])
+        if flags:
+            beyond = used - allowed - known.used(flags)
             if used - allowed:
-                dispatched[f"{library.root.name}/{file.relative_to(library.root)}"] = tuple(sorted(used - allowed))
-            beyond = used - allowed - own
+                dispatched[shown] = tuple(sorted(used - allowed))
         else:
             beyond = used - allowed
             needed |= used & allowed
