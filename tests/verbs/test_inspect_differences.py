@@ -143,3 +143,14 @@ def test_build_goes_with_one_path(tmp_path):
     done = CliRunner().invoke(cli, ["inspect", "a", "b", "--build", str(tmp_path)])
     assert done.exit_code == 2
     assert "--build goes with one PATH" in done.output
+
+
+def test_checkpoints_differ_in_numbers_and_types(random_llama):
+    one, two = random_llama(tokenizer=True), random_llama(tokenizer=True, dtype="bfloat16", rope_theta=1e6)
+    found = {item.what: (item.a, item.b) for item in inspect_both(one, two).differences}
+    tensors = found["dtypes.F32"][0]
+    assert found["dtypes.F32"] == (tensors, "-")
+    assert found["dtypes.BF16"] == ("-", tensors)
+    assert found["config.rope.theta"] == ("10000.0", "1000000.0")
+    assert int(found["stored_bytes"][0]) == 2 * int(found["stored_bytes"][1])
+    assert set(found) == {"dtypes.F32", "dtypes.BF16", "config.rope.theta", "stored_bytes"}
