@@ -27,7 +27,9 @@ from etcli.cli.invocation import (
 @click.option(
     "--jobs", type=click.IntRange(min=1), metavar="N", help="Compiler processes at once; by default one a core."
 )
-@click.option("--library", is_flag=True, help="Make the runner a shared library for apps too, with a C and a Java interface.")
+@click.option(
+    "--library", is_flag=True, help="Make the runner a shared library for apps too, with a C and a Java interface."
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be done.")
 def command(
     invocation: Invocation,
@@ -53,7 +55,8 @@ def command(
         configure_only=configure_only,
         clean=clean,
         jobs=jobs,
-        dry_run=dry_run, library=library,
+        dry_run=dry_run,
+        library=library,
         ndk=ndk,
         executorch=executorch,
     )
