@@ -23,7 +23,7 @@ def list_command(invocation: Invocation) -> None:
     """Every device that adb knows, and every virtual one of ours with its name."""
     from etcli.verbs.devices import list_devices
 
-    result = list_devices()
+    result = list_devices(invocation.console)
     show.devices(invocation.console, result.devices)
     invocation.finish(result)
 
@@ -32,9 +32,11 @@ def list_command(invocation: Invocation) -> None:
 @device_options
 def info_command(invocation: Invocation) -> None:
     """The device's facts: model, SoC, ABIs, system, storage and memory, and the targets that fit it."""
+    from etcli.device.select import compare_adb_versions
     from etcli.verbs.devices import device_info
 
     result = device_info(invocation.device())
+    compare_adb_versions(invocation.console)
     show.device(invocation.console, result)
     invocation.finish(result)
 

@@ -18,6 +18,7 @@ from etcli.output.document import document
 
 if TYPE_CHECKING:
     from etcli.common.workspace import Workspace
+    from etcli.device.adb import AdbDevice
     from etcli.device.base import Device
     from etcli.recipe.loaded import LoadedRecipe
 
@@ -97,7 +98,7 @@ class Invocation:
         """Whether the user named a device."""
         return bool(self.serial or self.virtual)
 
-    def device(self) -> Device:
+    def device(self) -> AdbDevice:
         """The device that is meant, connected.
 
         Raises:

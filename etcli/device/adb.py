@@ -18,7 +18,7 @@ from etcli.common.errors import DeployError, DeviceError, EtcliError
 from etcli.common.files import atomic_writer
 from etcli.device import shell as shell_v2
 from etcli.device import shell_v1, sync
-from etcli.device.base import RemoteStat, ShellResult
+from etcli.device.base import RemoteStat, ShellResult, Storage
 from etcli.device.facts import device_facts, parse_properties
 from etcli.device.program import adb_command
 from etcli.device.server import AdbServer
@@ -134,12 +134,18 @@ class AdbDevice:
 
     @contextlib.contextmanager
     def open(
-        self, argv: Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        feed: bool = False,
     ) -> Iterator[ShellStream]:
         """Start a program and read it as it runs; leaving the block ends it on the device."""
-        wire, frames = self._start(command_text(argv, cwd=cwd, env=env), None)
+        wire, frames = self._start(command_text(argv, cwd=cwd, env=env), None, feed=feed)
+        framed = shell_v2.input_frame if "shell_v2" in self.features else bytes
         with wire:
-            yield ShellStream(wire, frames)
+            yield ShellStream(wire, frames, framed if feed else None)
 
     @contextlib.contextmanager
     def sender(self) -> Iterator[AdbSender]:
@@ -218,29 +224,33 @@ class AdbDevice:
 
     def free_bytes(self, remote: str) -> int:
         """Bytes free for us on the file system that holds `remote` or its nearest existing parent."""
+        return self.storage(remote).free
+
+    def storage(self, remote: str) -> Storage:
+        """The file system that holds `remote` or its nearest existing parent."""
         result = self.shell(script(_FREE, remote), timeout=_ANSWER_SECONDS)
         lines = result.stdout.splitlines()
         with contextlib.suppress(IndexError, ValueError, StopIteration):
             # Device names and mount points may hold blanks; the column before the percentage is what is available, in KiB.
             words = lines[-1].split()
             percentage = next(index for index, word in enumerate(words) if word.endswith("%") and word[:-1].isdigit())
-            return int(words[percentage - 1]) * 1024
+            return Storage(total=int(words[percentage - 3]) * 1024, free=int(words[percentage - 1]) * 1024)
         raise DeviceError(
             f"{self._serial} does not tell the free space at {remote}: {(result.stderr or result.stdout).strip()}",
             code="device.free_space",
             hint=f"Look at it with: {adb_command()} -s {self._serial} shell df -k",
         )
 
-    def _start(self, text: str, timeout: float | None) -> tuple[Wire, Frames]:
+    def _start(self, text: str, timeout: float | None, *, feed: bool = False) -> tuple[Wire, Frames]:
         if "shell_v2" in self.features:
             wire = self._open(shell_v2.SERVICE + text, timeout)
-            return wire, shell_v2.frames(wire)
+            return wire, shell_v2.frames(wire, close_stdin=not feed)
         marker = shell_v1.new_marker()
-        whole = shell_v1.wrapped(text, marker)
+        whole = shell_v1.wrapped(text, marker, fed=feed)
         if len(os.fsencode(whole)) > shell_v1.LONGEST:
             self._send_text(shell_v1.self_removing(text, marker), shell_v1.script_file(marker))
-            whole = shell_v1.wrapped(shell_v1.sourced(marker), marker)
-        wire = self._open(shell_v1.SERVICE + whole, timeout)
+            whole = shell_v1.wrapped(shell_v1.sourced(marker), marker, fed=feed)
+        wire = self._open((shell_v1.FED_SERVICE if feed else shell_v1.SERVICE) + whole, timeout)
         return wire, shell_v1.frames(wire, marker)
 
     def _send_text(self, text: str, remote: str) -> None:

@@ -28,6 +28,14 @@ class RemoteStat:
     size: int
 
 
+@dataclass(frozen=True)
+class Storage:
+    """A file system of the device: bytes that it has in all, and bytes free for us."""
+
+    total: int
+    free: int
+
+
 class Stream(Protocol):
     """A program running on the device."""
 
@@ -41,6 +49,13 @@ class Stream(Protocol):
     @property
     def code(self) -> int:
         """Its exit status, as a shell gives it (128 + signal). Valid once `lines` is exhausted."""
+
+    def write(self, data: bytes) -> None:
+        """Give it `data` on its standard input. Only where it was opened for that.
+
+        Raises:
+            DeviceError: the device is gone.
+        """
 
     def close(self) -> None:
         """End the program on the device, if it still runs, and the connection."""
@@ -88,9 +103,18 @@ class Device(Protocol):
         """Run a program to its end. A non-zero status is returned, not raised."""
 
     def open(
-        self, argv: Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        feed: bool = False,
     ) -> contextlib.AbstractContextManager[Stream]:
-        """Start a program and read it as it runs. Leaving the block ends it on the device."""
+        """Start a program and read it as it runs. Leaving the block ends it on the device.
+
+        Its standard input is empty, or with `feed` what `Stream.write` gives it; a program that is fed has to end by itself once its
+        input does, since old devices tell it in no other way that nobody listens.
+        """
 
     def push(
         self, local: Path, remote: str, *, executable: bool = False, progress: Callable[[int], None] | None = None
@@ -119,3 +143,6 @@ class Device(Protocol):
 
     def free_bytes(self, remote: str) -> int:
         """Bytes free for us on the file system that holds `remote` or its nearest existing parent."""
+
+    def storage(self, remote: str) -> Storage:
+        """The file system that holds `remote` or its nearest existing parent."""

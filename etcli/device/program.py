@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shlex
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from etcli.common import process
 from etcli.common.errors import ToolError
 from etcli.toolchain.programs import answer
+
+_VERSION_SECONDS = 10.0
+_VERSION = re.compile(r"Android Debug Bridge version \d+\.\d+\.(\d+)")
 
 
 def adb_program() -> str:
@@ -39,6 +45,16 @@ def _candidates() -> Iterator[Path]:
     spec = importlib.util.find_spec("adbutils")
     for folder in spec.submodule_search_locations or () if spec is not None else ():
         yield Path(folder) / "binaries" / "adb"
+
+
+def adb_program_version() -> int | None:
+    """The number that the adb program compares with its server's, as 41; None where it does not tell."""
+    try:
+        done = process.run([adb_program(), "version"], timeout=_VERSION_SECONDS)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = _VERSION.search(done.stdout)
+    return int(found[1]) if found else None
 
 
 def adb_command() -> str:

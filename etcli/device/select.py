@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from etcli.common.errors import DeviceError, EtcliError, Problem, Problems, UsageError
 from etcli.device.adb import AdbDevice
-from etcli.device.program import adb_command
+from etcli.device.program import adb_command, adb_program_version
 from etcli.device.server import AdbServer, Listed
 from etcli.manifests.run_record import DeviceFacts
 from etcli.output.console import Console
@@ -106,6 +106,19 @@ def _without_dead_virtual_ones(server: AdbServer, listed: list[Listed]) -> list[
         else:
             kept.append(device)
     return kept
+
+
+def compare_adb_versions(console: Console) -> None:
+    """Warn where the adb server is of another version than the adb program, which would end it, and every connection, when next called."""
+    server = AdbServer.from_environment()
+    server.ensure_running()
+    program, running = adb_program_version(), server.version()
+    if program is not None and program != running:
+        console.warn(
+            f"the adb server is of version {running}, the program {adb_command()} of version {program}: each ends the other's server, "
+            "and with it what is being done. Use one adb, or give etcli a server of its own with ANDROID_ADB_SERVER_PORT",
+            code="device.adb_versions",
+        )
 
 
 def connected_devices() -> list[Connected]:

@@ -111,6 +111,21 @@ class AdbServer:
                 )
             time.sleep(0.1)
 
+    def version(self) -> int:
+        """The number of the protocol that it speaks, as 41; an adb program of another number ends it."""
+        with translated(), self.client.make_connection(timeout=_START_SECONDS) as connection:
+            connection.send_command("host:version")
+            connection.check_okay()
+            text = connection.read_string_block()
+        try:
+            return int(text, 16)
+        except ValueError:
+            raise DeviceError(
+                f"the adb server at {self.host}:{self.port} says that its version is {text[:20]!r}",
+                code="device.adb_server",
+                hint="Look which program listens there.",
+            ) from None
+
     def devices(self) -> list[Listed]:
         """All that the server knows of, whatever its state."""
         with translated(), self.client.make_connection(timeout=_START_SECONDS) as connection:

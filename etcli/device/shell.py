@@ -7,7 +7,7 @@ Since Android 7 the shell protocol carries them: frames of one byte of kind, fou
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from etcli.common.errors import DeviceError
 from etcli.device.base import ShellResult
@@ -39,6 +39,11 @@ def frames(wire: Wire, *, close_stdin: bool = True) -> Frames:
     return _read_frames(wire)
 
 
+def input_frame(data: bytes) -> bytes:
+    """The frame that gives a program `data`."""
+    return _FRAME.pack(STDIN, len(data)) + data
+
+
 def run_to_end(wire: Wire, frames: Frames, serial: str) -> ShellResult:
     """Collect what the program on `wire` prints until it ends.
 
@@ -65,9 +70,11 @@ class ShellStream:
     `close` may be called from another thread than the one that reads `lines`, which then end. An old daemon sends stderr at the end.
     """
 
-    def __init__(self, wire: Wire, frames: Frames) -> None:
+    def __init__(self, wire: Wire, frames: Frames, feed: Callable[[bytes], bytes] | None = None) -> None:
+        """`feed` makes of input what goes over the wire; None where the program's input is empty."""
         self._wire = wire
         self._frames = frames
+        self._feed = feed
         self._stderr = bytearray()
         self._code: int | None = None
 
@@ -118,6 +125,17 @@ class ShellStream:
                 return _HUNG_UP
             raise RuntimeError("the program has not ended")
         return self._code
+
+    def write(self, data: bytes) -> None:
+        """Give it `data` on its standard input.
+
+        Raises:
+            DeviceError: the device is gone.
+            RuntimeError: it was not opened to be fed.
+        """
+        if self._feed is None:
+            raise RuntimeError("the program's standard input is empty")
+        self._wire.send(self._feed(data))
 
     def close(self) -> None:
         """End the program on the device, if it still runs."""

@@ -16,6 +16,9 @@ from etcli.device.wire import Wire
 SERVICE = "shell:"
 """Followed by the command's text. There is a terminal on the device, whose line ends are made plain again here."""
 
+FED_SERVICE = "exec:"
+"""The same without a terminal, for a program with input: a terminal would send that back, and cut its lines."""
+
 LONGEST = 4000
 """Bytes of a command that every old daemon takes: one message holds 4096."""
 
@@ -29,7 +32,7 @@ _SCRATCH = "/data/local/tmp/.etcli-"
 _WRAPPED = """exec 2>/dev/null; t={scratch}
 if true >$t; then exec 3>$t 4<$t; rm -f $t; else exec 3>/dev/null 4</dev/null; fi
 ( {text}
-) 2>&3 3>&- 4<&- </dev/null
+) 2>&3 3>&- 4<&-{stdin}
 echo {half}{other}$?; cat <&4; echo {half}{other}"""
 
 
@@ -43,10 +46,14 @@ def _name(marker: str) -> str:
     return marker[:_HALF].strip("=")
 
 
-def wrapped(text: str, marker: str) -> str:
-    """Shell text that runs `text` and tells its status and its stderr between two `marker`s."""
+def wrapped(text: str, marker: str, *, fed: bool = False) -> str:
+    """Shell text that runs `text` and tells its status and its stderr between two `marker`s. Its input is empty, or with `fed` the shell's."""
     return _WRAPPED.format(
-        text=text, half=marker[:_HALF], other="''" + marker[_HALF:], scratch=_SCRATCH + _name(marker)
+        text=text,
+        half=marker[:_HALF],
+        other="''" + marker[_HALF:],
+        scratch=_SCRATCH + _name(marker),
+        stdin="" if fed else " </dev/null",
     )
 
 

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from etcli.common.errors import UsageError
 from etcli.device import virtual
-from etcli.device.base import Device
+from etcli.device.adb import AdbDevice
 from etcli.device.fit import fitting_targets
 from etcli.device.platform import npu_libraries
-from etcli.device.select import connected_devices
+from etcli.device.select import compare_adb_versions, connected_devices
+from etcli.device.sensors import read_sensors
 from etcli.device.virtual.spec import Protocol
+from etcli.manifests.bench import Sensors
 from etcli.manifests.run_record import DeviceFacts
 from etcli.output.console import Console
 from etcli.tables.socs import load_socs, told_soc
@@ -42,7 +44,8 @@ class DeviceInfo:
     """One device in detail. Sizes are in bytes; `targets` are those whose builds it runs.
 
     `platform` is the id of its NPU, None where nothing can be compiled for it or its properties contradict one another; `npu_libraries` are
-    paths of the NPU's libraries in its own system.
+    paths of the NPU's libraries in its own system. `protocol` is that of its adb daemon: `old` before Android 7. `sensors` is what it tells of
+    temperatures and clocks without root.
     """
 
     facts: DeviceFacts
@@ -50,6 +53,9 @@ class DeviceInfo:
     memory_total_bytes: int
     memory_available_bytes: int
     free_bytes: int
+    storage_bytes: int
+    protocol: Protocol
+    sensors: Sensors
     targets: tuple[str, ...]
     platform: str | None
     npu_libraries: tuple[str, ...]
@@ -73,12 +79,13 @@ class DeviceList:
     devices: tuple[ListedDevice, ...]
 
 
-def list_devices() -> DeviceList:
-    """Every device of the adb server, then the virtual devices that do not run.
+def list_devices(console: Console) -> DeviceList:
+    """Every device of the adb server, then the virtual devices that do not run. Versions of adb that do not agree are a warning.
 
     Raises:
         ToolError: there is no adb, or its server does not start.
     """
+    compare_adb_versions(console)
     found = []
     ours = virtual.list_devices()
     names = {known.serial: known.spec.name for known in ours if known.running is not None}
@@ -97,7 +104,7 @@ def list_devices() -> DeviceList:
     return DeviceList(tuple(found))
 
 
-def device_info(device: Device) -> DeviceInfo:
+def device_info(device: AdbDevice) -> DeviceInfo:
     """What `device` says of itself.
 
     Raises:
@@ -108,12 +115,16 @@ def device_info(device: Device) -> DeviceInfo:
     platform = next(iter(ids)) if len(told_soc(properties).ids) == 1 and ids else None
     memory = dict(_MEMINFO_LINE.findall(device.shell(["cat", "/proc/meminfo"]).stdout))
     abis = properties.get("ro.product.cpu.abilist") or properties.get("ro.product.cpu.abi", "")
+    storage = device.storage(_STORAGE)
     return DeviceInfo(
         facts=device.facts(),
         abis=tuple(abi for abi in abis.split(",") if abi),
         memory_total_bytes=int(memory.get("MemTotal", 0)) * 1024,
         memory_available_bytes=int(memory.get("MemAvailable", 0)) * 1024,
-        free_bytes=device.free_bytes(_STORAGE),
+        free_bytes=storage.free,
+        storage_bytes=storage.total,
+        protocol="new" if "shell_v2" in device.features else "old",
+        sensors=read_sensors(device),
         targets=tuple(fitting_targets(device)),
         platform=platform,
         npu_libraries=npu_libraries(device),

@@ -48,6 +48,7 @@ def test_getprop_of_one_name(phone: AdbDevice) -> None:
     assert phone.shell(["getprop", "no.such", "default"]).stdout == "default\n"
 
 
+@pytest.mark.known_failure("device-no-exit-status")
 def test_shell_gives_status_outputs_folder_and_variables(phone: AdbDevice, folder: str) -> None:
     result = phone.shell(script('pwd; printf %s "$X"; echo err >&2; exit 6'), cwd=folder, env={"X": "a 'b' $c"})
     assert (result.code, result.stdout, result.stderr) == (6, f"{folder}\na 'b' $c", "err\n")

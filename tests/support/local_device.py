@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from etcli.common.errors import DeployError, DeviceError
-from etcli.device.base import RemoteStat, ShellResult
+from etcli.device.base import RemoteStat, ShellResult, Storage
 from etcli.manifests.run_record import DeviceFacts
 
 ROOT = "/data/local/tmp"
@@ -191,6 +191,9 @@ class LocalDevice:
 
     def free_bytes(self, remote: str) -> int:
         return self.free
+
+    def storage(self, remote: str) -> Storage:
+        return Storage(total=1 << 41, free=self.free)
 
     def _words(self, argv: Sequence[str]) -> list[str]:
         return [str(self.local(word)) if word.startswith(ROOT + "/") else word for word in argv]

@@ -78,7 +78,19 @@ def device(console: Console, info: DeviceInfo) -> None:
             ("system", facts.os),
             ("emulated", "yes" if facts.emulated else "no"),
             ("memory", f"{bytes_text(info.memory_available_bytes)} available of {bytes_text(info.memory_total_bytes)}"),
-            ("free in /data/local/tmp", bytes_text(info.free_bytes)),
+            ("/data/local/tmp", f"{bytes_text(info.free_bytes)} free of {bytes_text(info.storage_bytes)}"),
+            ("temperature", _heat(info)),
+            ("adb protocol", info.protocol),
             ("targets", ", ".join(info.targets) or "none"),
         ],
     )
+
+
+def _heat(info: DeviceInfo) -> str:
+    """The warmest sensors first."""
+    told = sorted(info.sensors.temperatures_c.items(), key=lambda item: -item[1])
+    text = ", ".join(f"{name} {celsius:.1f} °C" for name, celsius in told[:4])
+    clocks = info.sensors.clocks_mhz
+    if clocks:
+        text += f"{', ' if text else ''}cores at {min(clocks):.0f} to {max(clocks):.0f} MHz"
+    return text or "not told"
