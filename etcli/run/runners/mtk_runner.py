@@ -40,8 +40,8 @@ class MtkRunner:
     program = "mtk_llama_executor_runner"
     activity = "running (this runner gives its tokens at the end)"
     missing_hint = (
-        "etcli does not build upstream's runner: build it in an ExecuTorch checkout (examples/mediatek/mtk_build_examples.sh) and add "
-        "--runner-binary PATH, or use run.runner: etcli."
+        "Build it from a checkout of ExecuTorch (etcli build --target android --executorch PATH) and deploy again, or add --runner-binary PATH, "
+        "or use run.runner: etcli."
     )
 
     @property
@@ -56,6 +56,22 @@ class MtkRunner:
         if rope is not None and not job.forced:
             hint = "Use run.runner: etcli, which reads the exported table, or add --force to see what the mtk runner makes of it."
             problems.append(UsageError.problem(rope, code="mtk.rope_scaling", hint=hint))
+        if job.sampling is not None:
+            problems.append(
+                UsageError.problem(
+                    "the mtk runner takes the likeliest token each time and cannot be told to draw one",
+                    code="mtk.sampling",
+                    hint="Use run.runner: etcli, or run.temperature: 0.",
+                )
+            )
+        if job.interactive:
+            problems.append(
+                UsageError.problem(
+                    "the mtk runner answers one prompt and ends",
+                    code="mtk.interactive",
+                    hint="Use run.runner: etcli, or leave --interactive out.",
+                )
+            )
         if problems:
             raise EtcliError.many(problems)
         reader = _tokenizer(job)
