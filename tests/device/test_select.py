@@ -25,7 +25,14 @@ class ListingServer:
         self.listing = ""
         self.version = 41
         self.socket = socket.create_server(("127.0.0.1", 0))
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it, its thread first: one that is late would accept on the next server's socket, which has the same number."""
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self.socket.close()
 
     @property
     def port(self) -> int:
@@ -58,7 +65,7 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         server.listing = "".join(f"{serial}\t{state}\n" for serial, state in devices)
 
     yield set_
-    server.socket.close()
+    server.close()
 
 
 def _select(serial: str | None = None, kind: str | None = None) -> str:
@@ -222,7 +229,7 @@ def test_a_server_of_another_version_is_a_warning_and_works(monkeypatch: pytest.
     console = Console(verbosity=-1)
     compare_adb_versions(console)
     assert console.warnings == []
-    server.socket.close()
+    server.close()
 
 
 @pytest.mark.known_failure("device-adb-versions")
