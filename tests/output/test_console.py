@@ -187,3 +187,11 @@ def test_names_of_a_row_are_never_broken(monkeypatch, capsys):
     assert "serial-of-15-ch" in out
     assert "name-of-14-ch" in out
     assert max(map(len, out.splitlines())) <= 60
+
+
+def test_the_same_warning_a_second_time_says_nothing_new(capsys):
+    console = Console()
+    for message in ("it is old", "it is old", "it is new"):
+        console.warn(message, code="x.old")
+    assert capsys.readouterr().err.count("it is old") == 1
+    assert [warning.message for warning in console.warnings] == ["it is old", "it is new"]
