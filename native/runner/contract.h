@@ -52,6 +52,9 @@ struct Contract {
   // Whether a call with padding may follow tokens: where it would leave a gap between them, it may only be the first of all.
   virtual bool pads_behind_tokens() const = 0;
 
+  // Whether the latest tokens can be forgotten by counting fewer as seen.
+  virtual bool can_go_back() const = 0;
+
   // Fills input 1, which tells the attention who sees whom.
   virtual void fill_guide(void* guide, const CallRows& call, int64_t cache_length) const = 0;
 

@@ -30,6 +30,8 @@ struct RingContract : Contract {
 
   bool pads_behind_tokens() const override { return true; }
 
+  bool can_go_back() const override { return true; }
+
   void fill_guide(void* guide, const CallRows& call, int64_t) const override {
     int64_t* pos = static_cast<int64_t*>(guide);
     pos[0] = call.seen;

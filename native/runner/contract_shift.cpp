@@ -29,6 +29,9 @@ struct ShiftContract : Contract {
 
   bool pads_behind_tokens() const override { return false; }
 
+  // Every call has moved the rows on, and those that fell out at the front are gone.
+  bool can_go_back() const override { return false; }
+
   void fill_guide(void* guide, const CallRows& call, int64_t cache_length) const override {
     fill_mask(static_cast<float*>(guide), call.rows, cache_length, call.seen, call.first_row);
   }

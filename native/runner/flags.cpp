@@ -1,6 +1,7 @@
 #include "flags.h"
 
 #include <cstdint>
+#include <cstdlib>
 
 #include "failure.h"
 #include "numbers.h"
@@ -19,6 +20,18 @@ int64_t Flags::number(const std::string& name, int64_t otherwise, int64_t least,
     throw usage_failure(text(name, " takes a whole number from ", least, " to ", most, ", not '", get(name), "'"));
   }
   return *value;
+}
+
+double Flags::decimal(const std::string& name, double otherwise, double least, double most) const {
+  if (!has(name)) return otherwise;
+  const std::string& word = get(name);
+  char* end = nullptr;
+  const double value = std::strtod(word.c_str(), &end);  // of the locale "C", which no program here leaves
+  const bool is_number = !word.empty() && word.find_first_not_of("0123456789.eE+-") == std::string::npos && *end == '\0';
+  if (!is_number || !(least <= value && value <= most)) {
+    throw usage_failure(text(name, " takes a number from ", least, " to ", most, ", not '", word, "'"));
+  }
+  return value;
 }
 
 Flags parse_flags(const std::vector<std::string>& words, const std::vector<Flag>& known) {

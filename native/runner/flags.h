@@ -21,6 +21,8 @@ struct Flags {
   std::vector<std::string> all(const std::string& name) const;
   // The flag as a number from `least` to `most`, or `otherwise` when it was not given. Throws Failure "runner.usage".
   int64_t number(const std::string& name, int64_t otherwise, int64_t least, int64_t most) const;
+  // The same for a decimal number such as 0.7 or 1e-3.
+  double decimal(const std::string& name, double otherwise, double least, double most) const;
 
   std::map<std::string, std::vector<std::string>> given;
 };

@@ -48,8 +48,8 @@ static std::vector<double> seconds_since(const std::vector<double>& before, cons
   return taken;
 }
 
-static int64_t best_token(const Model& model, const float* logits) {
-  const int64_t id = argmax(logits, model.config.vocab_size);
+static int64_t next_token(Sampler& sampler, const Model& model, const float* logits) {
+  const int64_t id = sampler.pick(logits, model.config.vocab_size);
   if (id < 0) throw execute_failure(text("the logits after ", model.seen, " tokens hold a value that is not a number (NaN)"));
   return id;
 }
@@ -57,9 +57,20 @@ static int64_t best_token(const Model& model, const float* logits) {
 void Session::reset() {
   model.reset();
   has_next = false;
+  sampler.drawn = 0;
 }
 
-int64_t Session::room() const { return std::max<int64_t>(0, model.config.cache_length - model.seen - (has_next && is_said ? 1 : 0)); }
+int64_t Session::length() const { return model.seen + (has_next && is_said ? 1 : 0); }
+
+int64_t Session::room() const { return std::max<int64_t>(0, model.config.cache_length - length()); }
+
+void Session::keep(int64_t tokens) {
+  if (tokens > length()) throw prompt_failure(text("the conversation has ", length(), " tokens, not ", tokens));
+  if (tokens == length()) return;
+  if (tokens == 0 || (tokens < model.seen && !model.contract.can_go_back())) return reset();
+  model.seen = tokens;
+  has_next = false;
+}
 
 bool Session::prefill(const std::vector<int64_t>& ids, const GoOn& go_on) {
   check_ids(model.config, ids);
@@ -92,7 +103,7 @@ bool Session::prefill(const std::vector<int64_t>& ids, const GoOn& go_on) {
       at += real;
       ++stats.prefill_calls;
     }
-    next = best_token(model, logits);
+    next = next_token(sampler, model, logits);
   } catch (...) {
     reset();
     throw;
@@ -127,7 +138,7 @@ void Session::say(const GenerateOptions& options, const OnToken& on_token) {
     if (is_said) {
       if (model.seen >= model.config.cache_length) return end("cache_full");
       const double step = now();
-      next = best_token(model, model.forward(&next, 1, 1));
+      next = next_token(sampler, model, model.forward(&next, 1, 1));
       is_said = false;
       stats.decode_seconds += now() - step;
       ++stats.decode_steps;
@@ -145,6 +156,7 @@ GenerateStats generate(Model& model, const std::vector<int64_t>& prompt, const G
                        const std::function<void(const GenerateStats&)>& on_prefill, const Session::OnToken& on_token) {
   Session session(model);
   session.reset();
+  session.sampler.sampling = options.sampling;
   if (!session.prefill(prompt, options.go_on)) {
     session.stats.stop_reason = "stopped";
     return session.stats;

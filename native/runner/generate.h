@@ -1,4 +1,4 @@
-// Greedy decoding: prompt in, ids out, with the times that a run reports.
+// Decoding: prompt in, ids out, with the times that a run reports.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model.h"
+#include "sampling.h"
 
 namespace etcli {
 
@@ -16,6 +17,7 @@ using GoOn = std::function<bool()>;
 struct GenerateOptions {
   int64_t max_new_tokens = 64;
   bool ignore_stop_ids = false;
+  Sampling sampling;  // for `generate`; a Session has its own
   GoOn go_on;
 };
 
@@ -49,8 +51,15 @@ struct Session {
   // Forgets every token.
   void reset();
 
+  // Tokens of the conversation: all that was given and said.
+  int64_t length() const;
+
   // Tokens that the caches still have a place for.
   int64_t room() const;
+
+  // Forgets all but the first `tokens` tokens, or everything where the kind of cache cannot go back that far; what is kept is `length`.
+  // Throws Failure "runner.prompt" where there are fewer.
+  void keep(int64_t tokens);
 
   // Runs the conversation's next tokens: the first prompt, or what follows all that was said. Fills the prompt's part of `stats` anew.
   // False where go_on ended it. Throws Failure "runner.prompt" (no ids, no room for them, an id outside of the vocabulary; nothing is
@@ -63,6 +72,7 @@ struct Session {
   void decode(const GenerateOptions& options, const OnToken& on_token);
 
   Model& model;
+  Sampler sampler;      // greedy, until it is told otherwise
   GenerateStats stats;  // since the last prompt began
 
  private:
