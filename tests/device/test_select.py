@@ -207,10 +207,13 @@ def test_a_server_that_talks_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
             except OSError:
                 return
 
-    threading.Thread(target=serve, daemon=True).start()
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
     monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(server.getsockname()[1]))
     with pytest.raises(DeviceError):
         _select()
+    server.shutdown(socket.SHUT_RDWR)
+    thread.join()
     server.close()
 
 
