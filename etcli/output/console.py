@@ -48,6 +48,7 @@ class Console:
         self.json = json
         self.verbosity = verbosity
         self.warnings: list[Warn] = []
+        self._records: list[list[str]] = []
         # no colour system means no escape codes at all, bold and dim included
         colours: Literal["auto"] | None = None if plain else "auto"
         self._out = rich.console.Console(
@@ -59,23 +60,41 @@ class Console:
                 target.width = _LOG_WIDTH
         self._live = self._err.is_terminal and not plain and verbosity >= 0
 
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[list[str]]:
+        """Keeps what is said during the block, also what is not shown: yields a list of pieces of text, lines with their ends."""
+        record: list[str] = []
+        self._records.append(record)
+        try:
+            yield record
+        finally:
+            self._records.pop()
+
+    def _keep(self, text: str) -> None:
+        for record in self._records:
+            record.append(text)
+
     def print(self, text: str = "", *, style: str | None = None) -> None:
         """A line of the result for a person."""
+        self._keep(f"{text}\n")
         if not self.json:
             self._out.print(shown(text), style=style, markup=False)
 
     def write(self, text: str) -> None:
         """Text of the model, as it is, without a line end; flushed at once. Control characters but tab and newline are shown escaped."""
+        self._keep(text)
         self._out.file.write(shown(text))
         self._out.file.flush()
 
     def note(self, text: str) -> None:
         """A remark for a person; dropped when quiet."""
+        self._keep(f"{text}\n")
         if self.verbosity >= 0:
             self._err.print(shown(text), markup=False, style="dim")
 
     def detail(self, text: str) -> None:
         """A remark shown only when verbose."""
+        self._keep(f"{text}\n")
         if self.verbosity > 0:
             self._err.print(shown(text), markup=False, style="dim")
 
@@ -84,11 +103,13 @@ class Console:
         if Warn(code, message) in self.warnings:
             return
         self.warnings.append(Warn(code, message))
+        self._keep(f"warning: {message}\n")
         self._err.print(shown(f"warning: {message}"), markup=False, style="yellow")
 
     @contextlib.contextmanager
     def step(self, title: str) -> Iterator[None]:
         """A named step: announced as it starts, its time given as it ends."""
+        self._keep(f"==> {title}\n")
         if self.verbosity >= 0:
             self._err.print(shown(f"==> {title}"), markup=False, style="bold")
         start = time.monotonic()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -13,13 +13,18 @@ from etcli.common.files import write_atomically
 
 @dataclass(frozen=True)
 class Case:
-    """One check: `seconds` it took, `message` why it failed or was skipped, `output` what it printed."""
+    """One check: `seconds` it took, `message` why it failed or was skipped, `output` what it printed.
+
+    `kind` is a word for a failure that stays the same when its message changes, `detail` all that there is to say of it.
+    """
 
     name: str
     seconds: float = 0.0
     outcome: Literal["passed", "failed", "skipped"] = "passed"
     message: str = ""
     output: str = ""
+    kind: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,28 +44,38 @@ def printable(text: str) -> str:
     )
 
 
-def write_junit(path: Path, suites: Sequence[Suite]) -> None:
-    """Write `suites` as one JUnit document, atomically."""
-    root = ET.Element("testsuites", name="etcli")
-    for suite in suites:
-        node = ET.SubElement(
-            root,
-            "testsuite",
-            name=suite.name,
-            tests=str(len(suite.cases)),
-            failures=str(sum(case.outcome == "failed" for case in suite.cases)),
-            errors="0",
-            skipped=str(sum(case.outcome == "skipped" for case in suite.cases)),
-            time=f"{sum(case.seconds for case in suite.cases):.3f}",
-        )
+def write_junit(path: Path, suites: Sequence[Suite], properties: Mapping[str, str] | None = None) -> None:
+    """Write `suites` as one JUnit document, atomically; `properties` say what was tested with what, and stand in the first suite."""
+    root = ET.Element("testsuites", {"name": "etcli"} | _counts([case for suite in suites for case in suite.cases]))
+    for index, suite in enumerate(suites):
+        node = ET.SubElement(root, "testsuite", {"name": suite.name} | _counts(suite.cases))
+        if properties and index == 0:
+            told = ET.SubElement(node, "properties")
+            for name, value in properties.items():
+                ET.SubElement(told, "property", name=name, value=printable(value))
         for case in suite.cases:
             item = ET.SubElement(
                 node, "testcase", classname=f"etcli.{suite.name}", name=printable(case.name), time=f"{case.seconds:.3f}"
             )
             if case.outcome != "passed":
-                kind = "failure" if case.outcome == "failed" else "skipped"
-                ET.SubElement(item, kind, message=printable(case.message))
+                failed = case.outcome == "failed"
+                kind = {"type": case.kind} if failed and case.kind else {}
+                message = {"message": printable(case.message)}
+                why = ET.SubElement(item, "failure" if failed else "skipped", message | kind)
+                if case.detail:
+                    why.text = printable(case.detail)
             if case.output:
                 ET.SubElement(item, "system-out").text = printable(case.output)
     ET.indent(root)
     write_atomically(path, ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n")
+
+
+def _counts(cases: Sequence[Case]) -> dict[str, str]:
+    """The attributes that a suite counts its cases in."""
+    return {
+        "tests": str(len(cases)),
+        "failures": str(sum(case.outcome == "failed" for case in cases)),
+        "errors": "0",
+        "skipped": str(sum(case.outcome == "skipped" for case in cases)),
+        "time": f"{sum(case.seconds for case in cases):.3f}",
+    }

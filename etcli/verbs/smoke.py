@@ -5,14 +5,13 @@ Stages whose output is current do nothing and say so. The run and the reference 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
 
+import etcli
 from etcli.build.stage import BuildOptions, build
-from etcli.common.errors import DeployError, DeviceError, EtcliError, MismatchError, RunError, UsageError
+from etcli.common.errors import DeployError, DeviceError, MismatchError, RunError, UsageError
 from etcli.common.workspace import Workspace
 from etcli.deploy.stage import DeployOptions, DeployResult, deploy
 from etcli.device.base import Device
@@ -20,7 +19,7 @@ from etcli.device.builds import unfit_problem
 from etcli.device.fit import fitting_targets
 from etcli.device.select import select_device
 from etcli.export.stage import ExportOptions, export
-from etcli.manifests.base import FileEntry, Part
+from etcli.manifests.base import FileEntry
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.run_record import RunRecord
 from etcli.output.console import Console
@@ -31,10 +30,7 @@ from etcli.run.prompt import open_bundle_tokenizer
 from etcli.run.stage import RunOptions, run
 from etcli.tables.targets import known_target
 from etcli.verbs.comparison import Comparison, Difference, agreement, compare
-
-T = TypeVar("T")
-
-STAGES = ("device", "export", "build", "deploy", "run", "compare")
+from etcli.verbs.smoke_stages import CHECKS, Stage, Stages, binary_cases, program_cases
 
 
 @dataclass(frozen=True)
@@ -54,16 +50,6 @@ class SmokeOptions:
     def build(self, target: str, *, dry_run: bool = False) -> BuildOptions:
         """The options of its build."""
         return BuildOptions(target=target, dry_run=dry_run, ndk=self.ndk, executorch=self.executorch)
-
-
-class Stage(Part):
-    """A stage of a smoke run: seconds it took, and whether its output was current, so that it had nothing to do."""
-
-    name: str
-    outcome: Literal["passed", "failed", "skipped"]
-    current: bool = False
-    seconds: float = 0.0
-    message: str = ""
 
 
 class SmokeResult(RunRecord):
@@ -90,28 +76,31 @@ def smoke(loaded: LoadedRecipe, workspace: Workspace, options: SmokeOptions, con
         EtcliError: whatever a stage raises; its `etcli_result` has the `stages`, and the fields of the run's record where there is one.
             A JUnit report, where asked for, is written in every case.
     """
-    stages = _Stages(console)
+    stages = Stages(console, {"recipe": loaded.recipe.name, "etcli": etcli.__version__})
     # Written at once: a place that takes no report is known before the work, and a smoke that is killed leaves no older success.
-    _report(options.junit, [Suite("smoke", (Case("smoke", outcome="failed", message="it did not come to its end"),))])
+    unfinished = Case("smoke", outcome="failed", message="it did not come to its end", kind="smoke.unfinished")
+    _report(options.junit, [Suite("smoke", (unfinished,))], stages.properties)
     try:
         result = _smoke(loaded, workspace, options, console, stages)
     except BaseException as error:
         if not isinstance(getattr(error, "etcli_result", None), SmokeResult):
             error.etcli_result = stages.failure(getattr(error, "etcli_result", None))  # type: ignore[attr-defined]
         try:
-            _report(options.junit, stages.suites(), console)
+            _report(options.junit, stages.suites(), stages.properties, console)
         except UsageError as error:
             console.warn(str(error), code="smoke.junit")
         raise
-    _report(options.junit, stages.suites(), console)
+    _report(options.junit, stages.suites(), stages.properties, console)
     return result
 
 
-def _report(path: Path | None, suites: Sequence[Suite], console: Console | None = None) -> None:
+def _report(
+    path: Path | None, suites: Sequence[Suite], properties: Mapping[str, str], console: Console | None = None
+) -> None:
     if path is None:
         return
     try:
-        write_junit(path, suites)
+        write_junit(path, suites, properties)
     except OSError as error:
         raise UsageError(
             f"the JUnit report {path} cannot be written: {error.strerror or error}",
@@ -145,19 +134,30 @@ def choose_device(options: SmokeOptions, console: Console) -> Device:
 
 
 def _smoke(
-    loaded: LoadedRecipe, workspace: Workspace, options: SmokeOptions, console: Console, stages: _Stages
+    loaded: LoadedRecipe, workspace: Workspace, options: SmokeOptions, console: Console, stages: Stages
 ) -> SmokeResult:
-    device = stages.run("device", lambda: choose_device(options, console))
+    device = stages.run("device", lambda: _device(options, console, stages), check=CHECKS["device"][0])
     target = stages.run("device", lambda: _target(loaded, device, options.target))
     # An export may take long; what the build and the run after it lack is known before.
-    stages.run("build", lambda: build(loaded, workspace, options.build(target, dry_run=True), console), partial=True)
+    ahead = options.build(target, dry_run=True)
+    stages.run("build", lambda: build(loaded, workspace, ahead, console), check=CHECKS["build"][0], ahead=True)
     if (binary := options.runner_binary) is not None:
-        stages.run("run", lambda: check_binary(binary, known_target(target)), partial=True)
+        check = f"{binary.name} is a program for {target}"
+        stages.run("run", lambda: check_binary(binary, known_target(target)), check=check, ahead=True)
     bundle = stages.run("export", lambda: _export(loaded, workspace, console, stages))
     stages.run("build", lambda: _build(loaded, workspace, options.build(target), console, stages))
     deployed = stages.run("deploy", lambda: _deploy(loaded, workspace, device, target, console, stages))
     record = stages.run("run", lambda: _run(loaded, workspace, device, target, options.runner_binary, console, stages))
     return stages.run("compare", lambda: _compare(loaded, workspace, bundle, deployed, record, console, stages))
+
+
+def _device(options: SmokeOptions, console: Console, stages: Stages) -> Device:
+    device = choose_device(options, console)
+    facts = device.facts()
+    emulated = ", emulated" if facts.emulated else ""
+    console.detail(f"    {facts.serial}: {facts.model}, {facts.soc}, {facts.abi}, {facts.os}{emulated}")
+    stages.properties["device"] = f"{facts.serial} ({facts.model}{emulated})"
+    return device
 
 
 def _target(loaded: LoadedRecipe, device: Device, target: str | None) -> str:
@@ -177,24 +177,26 @@ def _target(loaded: LoadedRecipe, device: Device, target: str | None) -> str:
     return fitting[0]
 
 
-def _export(loaded: LoadedRecipe, workspace: Workspace, console: Console, stages: _Stages) -> BundleManifest:
+def _export(loaded: LoadedRecipe, workspace: Workspace, console: Console, stages: Stages) -> BundleManifest:
     result = export(loaded, workspace, ExportOptions(jobs=None, only_chunks=None, force=False, dry_run=False), console)
     stages.current = result.current
     if result.current:
         console.note("export: current")
     if result.manifest is None:  # only a dry run or a part of the chunks gives none
         raise AssertionError("a whole export left no manifest")
+    stages.more += program_cases(result)
     return result.manifest
 
 
-def _build(
-    loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, console: Console, stages: _Stages
-) -> None:
-    stages.current = build(loaded, workspace, options, console).current
+def _build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, console: Console, stages: Stages) -> None:
+    result = build(loaded, workspace, options, console)
+    stages.current = result.current
+    if result.manifest is not None:
+        stages.more += binary_cases(result.manifest, current=result.current)
 
 
 def _deploy(
-    loaded: LoadedRecipe, workspace: Workspace, device: Device, target: str, console: Console, stages: _Stages
+    loaded: LoadedRecipe, workspace: Workspace, device: Device, target: str, console: Console, stages: Stages
 ) -> DeployResult:
     result = deploy(loaded, workspace, device, DeployOptions(target=target), console)
     stages.current = result.current
@@ -208,7 +210,7 @@ def _run(
     target: str,
     binary: Path | None,
     console: Console,
-    stages: _Stages,
+    stages: Stages,
 ) -> RunRecord:
     options = RunOptions(target=target, runner_binary=binary)
     record = stages.record = run(loaded, workspace, device, options, console)
@@ -228,7 +230,7 @@ def _compare(
     deployed: DeployResult,
     record: RunRecord,
     console: Console,
-    stages: _Stages,
+    stages: Stages,
 ) -> SmokeResult:
     with console.step("compare with the eager reference"):
         found = compare(
@@ -277,64 +279,3 @@ def _no_physical_device(why: str) -> DeviceError:
         code="device.none",
         hint="Connect a phone with USB debugging on (`adb devices` must list it), or leave --require-device out.",
     )
-
-
-@dataclass
-class _Stages:
-    """Runs the stages and keeps how each went. A stage sets `current` while it runs."""
-
-    console: Console
-    done: list[Stage] = field(default_factory=list)
-    current: bool = False
-    record: RunRecord | None = None
-    _started: float = 0.0
-
-    def run(self, name: str, action: Callable[[], T], *, partial: bool = False) -> T:
-        """Carry out `action` as (a part of) the stage `name`; a `partial` one that succeeds leaves the stage to be done."""
-        self._started = time.monotonic()
-        self.current = False
-        try:
-            result = action()
-        except BaseException as error:
-            message = str(error) if isinstance(error, EtcliError) else type(error).__name__
-            self._add(Stage(name=name, outcome="failed", seconds=time.monotonic() - self._started, message=message))
-            raise
-        if not partial:
-            self._add(self._passed(name))
-        return result
-
-    def so_far(self, equal: bool) -> tuple[Stage, ...]:
-        """The stages with the comparison under way as their last."""
-        last = self._passed("compare") if equal else self._passed("compare").model_copy(update={"outcome": "failed"})
-        return (*self.done, last)
-
-    def suites(self) -> list[Suite]:
-        """One suite a stage, those that an earlier failure kept from running as skipped."""
-        suites = []
-        for stage in self._all():
-            case = "tokens agree with the reference's" if stage.name == "compare" else stage.name
-            output = "current: nothing to do" if stage.current else ""
-            suites.append(Suite(stage.name, (Case(case, stage.seconds, stage.outcome, stage.message, output),)))
-        return suites
-
-    def failure(self, interrupted: RunRecord | None) -> dict[str, object]:
-        """What a smoke that failed has to show under the names of `SmokeResult`: the stages, and the run's record if there is one."""
-        record = interrupted or self.record
-        told: dict[str, object] = {} if record is None else dict(record.model_dump(mode="json"))
-        return {**told, "stages": self._all()}
-
-    def _all(self) -> tuple[Stage, ...]:
-        by_name = {stage.name: stage for stage in self.done}
-        return tuple(
-            by_name.get(name) or Stage(name=name, outcome="skipped", message="an earlier stage failed")
-            for name in STAGES
-        )
-
-    def _passed(self, name: str) -> Stage:
-        return Stage(name=name, outcome="passed", current=self.current, seconds=time.monotonic() - self._started)
-
-    def _add(self, stage: Stage) -> None:
-        if self.done and self.done[-1].name == stage.name:
-            earlier = self.done.pop()
-            stage = stage.model_copy(update={"seconds": earlier.seconds + stage.seconds})
-        self.done.append(stage)

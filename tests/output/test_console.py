@@ -133,10 +133,10 @@ def test_long_work_writes_a_line_at_each_quarter(capsys, clock):
             clock[0] += 0.5
             advance(1e6)
     assert capsys.readouterr().err.splitlines() == [
-        "    pack: 20.0/80.0 MB after 10 s",
-        "    pack: 40.0/80.0 MB after 20 s",
-        "    pack: 60.0/80.0 MB after 30 s",
-        "    pack: 80.0 MB in 40.0 s",
+        "    pack: 20.0/80.0 MB after 10 s, 2.0 MB/s, 30 s left",
+        "    pack: 40.0/80.0 MB after 20 s, 2.0 MB/s, 20 s left",
+        "    pack: 60.0/80.0 MB after 30 s, 2.0 MB/s, 10 s left",
+        "    pack: 80.0 MB in 40.0 s, 2.0 MB/s",
     ]
 
 
@@ -195,3 +195,23 @@ def test_the_same_warning_a_second_time_says_nothing_new(capsys):
         console.warn(message, code="x.old")
     assert capsys.readouterr().err.count("it is old") == 1
     assert [warning.message for warning in console.warnings] == ["it is old", "it is new"]
+
+
+def test_what_is_said_can_be_kept_shown_or_not(capsys):
+    console = Console(verbosity=-1)
+    console.note("before")
+    with console.recorded() as said:
+        with console.step("a step"):
+            console.note("a note")
+            console.detail("a detail")
+            console.write("to")
+            console.write("kens")
+        with console.recorded() as inner:
+            console.warn("careful", code="x.y")
+    console.note("after")
+    text = "".join(said)
+    assert text.startswith("==> a step\na note\na detail\ntokens")
+    assert text.endswith("warning: careful\n")
+    assert inner == ["warning: careful\n"]
+    out, err = capsys.readouterr()
+    assert (out, err) == ("tokens", "warning: careful\n")

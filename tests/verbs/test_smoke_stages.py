@@ -15,6 +15,7 @@ from local_device import LocalDevice
 from etcli.common.errors import DeviceError, ExitCode, ExportError, MismatchError, RunError, ToolError, UsageError
 from etcli.common.workspace import Workspace
 from etcli.llama.answers import Judgement
+from etcli.manifests.export_report import ChunkReport
 from etcli.manifests.run_record import DeviceFacts
 from etcli.output.console import Console
 from etcli.output.document import to_plain
@@ -22,6 +23,7 @@ from etcli.verbs import comparison
 from etcli.verbs import smoke as module
 from etcli.verbs.comparison import GAPS, first_difference
 from etcli.verbs.smoke import SmokeOptions, SmokeResult, choose_device, smoke
+from etcli.verbs.smoke_stages import CHECKS
 
 STAGES = ["device", "export", "build", "deploy", "run", "compare"]
 
@@ -39,6 +41,7 @@ class Scene:
         self.gaps = (0.0, 0.0, 0.0)
         self.stop_reason = "stop_id"
         self.current = False
+        self.chunks: tuple[ChunkReport, ...] = ()
         self.fail: Exception | None = None
         self.lacking: Exception | None = None
         monkeypatch.setattr(module, "select_device", lambda **_: self.device)
@@ -51,18 +54,18 @@ class Scene:
         self.calls.append("export")
         if self.fail is not None:
             raise self.fail
-        return SimpleNamespace(manifest=samples.make_bundle(self.loaded, self.workspace), current=self.current)
+        manifest = samples.make_bundle(self.loaded, self.workspace)
+        return SimpleNamespace(manifest=manifest, current=self.current, chunks=self.chunks)
 
     def _build(self, loaded: Any, workspace: Any, options: Any, console: Any) -> SimpleNamespace:
         if options.dry_run:
             if self.lacking is not None:
                 raise self.lacking
-            return SimpleNamespace(current=self.current)
+            return SimpleNamespace(current=self.current, manifest=None)
         self.calls.append(f"build {options.target}")
-        samples.make_build(
-            loaded, workspace, runner=samples.script(samples.answer_lines(self.tokens, stop_reason=self.stop_reason))
-        )
-        return SimpleNamespace(current=self.current)
+        runner = samples.script(samples.answer_lines(self.tokens, stop_reason=self.stop_reason))
+        manifest = samples.make_build(loaded, workspace, runner=runner)
+        return SimpleNamespace(current=self.current, manifest=manifest)
 
     def _reference(self, loaded: Any, **values: Any) -> SimpleNamespace:
         self.calls.append(f"reference {values['prompt_ids']} {values['max_new_tokens']} {values['cache_length']}")
@@ -82,13 +85,27 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene(tmp_path, monkeypatch)
 
 
+def cases(path: Path) -> dict[str, dict[str, ET.Element]]:
+    """The cases of every suite of a JUnit report, by name."""
+    return {
+        suite.attrib["name"]: {case.attrib["name"]: case for case in suite.iter("testcase")}
+        for suite in ET.parse(path).getroot()
+    }
+
+
+def outcome(case: ET.Element) -> str:
+    """`passed`, `failure` or `skipped`."""
+    kinds = [child.tag for child in case if child.tag in ("failure", "skipped")]
+    return kinds[0] if kinds else "passed"
+
+
 def outcomes(path: Path) -> dict[str, str]:
-    """Outcome of every suite of a JUnit report."""
+    """Outcome of every suite: `failure` where a case failed, `skipped` where the last of the stage's own was not reached."""
     found = {}
-    for suite in ET.parse(path).getroot():
-        (case,) = suite
-        kinds = [child.tag for child in case if child.tag in ("failure", "skipped")]
-        found[suite.attrib["name"]] = kinds[0] if kinds else "passed"
+    for suite, checks in cases(path).items():
+        by_check = {name: outcome(case) for name, case in checks.items()}
+        last = CHECKS[suite][-1] if suite in CHECKS else next(iter(by_check))
+        found[suite] = "failure" if "failure" in by_check.values() else by_check[last]
     return found
 
 
@@ -103,6 +120,109 @@ def test_stages_in_order_and_tokens_compared(scene: Scene, tmp_path: Path) -> No
     assert not any(stage.current for stage in result.stages)
     assert result.sent_bytes > 0
     assert outcomes(tmp_path / "out.xml") == dict.fromkeys(STAGES, "passed")
+
+
+def chunk(index: int, *, reused: bool = False, error: float | None = 2e-6) -> ChunkReport:
+    return ChunkReport(
+        index=index,
+        file=f"chunks/tiny_{index}.pte",
+        errors={} if error is None else {"tiny_1t": error},
+        seconds={"lower": 1.5},
+        peak_memory_bytes=3_000_000,
+        weights_bytes=10,
+        max_abs_error=error,
+        reused=reused,
+    )
+
+
+def test_each_check_is_a_case_with_what_was_said_of_it(scene: Scene, tmp_path: Path) -> None:
+    scene.chunks = (chunk(0), chunk(1, reused=True))
+    result = scene.smoke(junit=tmp_path / "out.xml")
+    told = cases(tmp_path / "out.xml")
+    by_outcome = {suite: {name: outcome(case) for name, case in checks.items()} for suite, checks in told.items()}
+    assert by_outcome == {
+        "device": {"a device is there": "passed", "a target fits it": "passed"},
+        "export": {
+            "the bundle is whole": "passed",
+            "chunks/tiny_0.pte computes what eager PyTorch does": "passed",
+            "chunks/tiny_1.pte computes what eager PyTorch does": "skipped",
+        },
+        "build": {
+            "what it needs is there": "passed",
+            "it compiles, and its audit finds nothing": "passed",
+            "audit of etcli_llama_runner": "passed",
+            "audit of libhelper.so": "passed",
+        },
+        "deploy": {"the device holds bundle and build": "passed"},
+        "run": {"the runner answers": "passed"},
+        "compare": {"the tokens agree with the reference's": "passed"},
+    }
+
+    def output(suite: str, name: str) -> str:
+        return told[suite][name].findtext("system-out") or ""
+
+    assert "local-1" in output("device", "a device is there")
+    assert "tiny_1t: largest difference 2e-06" in output("export", "chunks/tiny_0.pte computes what eager PyTorch does")
+    assert "EM_X86_64" in output("build", "audit of etcli_llama_runner")
+    # though the console is quiet
+    assert "==> deploy tiny (host)" in output("deploy", "the device holds bundle and build")
+    assert result.text.strip()
+    assert result.text in output("run", "the runner answers")
+    assert "==> deploy" not in output("run", "the runner answers")
+    assert all(float(case.attrib["time"]) >= 0 for checks in told.values() for case in checks.values())
+    assert float(told["run"]["the runner answers"].attrib["time"]) > 0
+    properties = {one.attrib["name"]: one.attrib["value"] for one in ET.parse(tmp_path / "out.xml").iter("property")}
+    assert properties["recipe"] == "tiny"
+    assert properties["device"].startswith("local-1 (")
+
+
+def test_what_was_current_was_not_checked_again_and_says_so(scene: Scene, tmp_path: Path) -> None:
+    scene.chunks = (chunk(0), chunk(1, error=None))
+    scene.current = True
+    scene.smoke(junit=tmp_path / "out.xml")
+    told = cases(tmp_path / "out.xml")
+    assert outcome(told["export"]["the bundle is whole"]) == "passed"
+    assert "current" in (told["export"]["the bundle is whole"].findtext("system-out") or "")
+    why = {name: case.find("skipped") for suite in ("export", "build") for name, case in told[suite].items()}
+    messages = {name: skipped.attrib["message"] for name, skipped in why.items() if skipped is not None}
+    assert messages == {
+        "chunks/tiny_0.pte computes what eager PyTorch does": "current: it was held against it when it was made",
+        "chunks/tiny_1.pte computes what eager PyTorch does": "it was exported with --no-verify",
+        "audit of etcli_llama_runner": "current: it was audited when built",
+        "audit of libhelper.so": "current: it was audited when built",
+    }
+
+
+def test_a_failure_has_its_code_and_remedy_and_what_it_kept_from_running_is_skipped(
+    scene: Scene, tmp_path: Path
+) -> None:
+    scene.fail = ExportError(
+        "worker killed", code="export.killed", hint="Use --jobs 1.", file=tmp_path / "r.yaml", line=3
+    )
+    with pytest.raises(ExportError):
+        scene.smoke(junit=tmp_path / "out.xml")
+    told = cases(tmp_path / "out.xml")
+    failure = told["export"]["the bundle is whole"].find("failure")
+    assert failure is not None
+    assert failure.attrib == {"message": "worker killed", "type": "export.killed"}
+    assert failure.text == f"{tmp_path / 'r.yaml'}:3: worker killed [export.killed]\n    Use --jobs 1."
+    assert outcome(told["build"]["what it needs is there"]) == "passed"  # it was looked at before the export
+    skipped = told["build"]["it compiles, and its audit finds nothing"].find("skipped")
+    assert skipped is not None
+    assert skipped.attrib["message"] == "not reached: export failed"
+
+
+def test_much_output_keeps_its_end(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def talkative(*values: Any) -> Any:
+        values[-1].note("x" * 100_000)
+        raise ExportError("worker killed", code="export.killed")
+
+    monkeypatch.setattr(module, "export", talkative)
+    with pytest.raises(ExportError):
+        scene.smoke(junit=tmp_path / "out.xml")
+    said = cases(tmp_path / "out.xml")["export"]["the bundle is whole"].findtext("system-out") or ""
+    assert said.startswith("(its beginning was left out)")
+    assert 60_000 < len(said) < 70_000
 
 
 def test_what_the_build_lacks_is_said_before_the_long_export(scene: Scene, tmp_path: Path) -> None:
