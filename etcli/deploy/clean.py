@@ -7,6 +7,7 @@ from etcli.deploy.apply import remove, remove_empty_folders
 from etcli.deploy.listing import check_folder, list_folder
 from etcli.device.base import Device
 from etcli.device.deployed import MANIFEST, OF_RUNS, PENDING, RUNNER_LIBRARIES, folder_problem, read_deployment
+from etcli.device.lock import device_lock
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 
@@ -24,6 +25,11 @@ def clean(loaded: LoadedRecipe, device: Device, console: Console) -> int:
     problem = folder_problem(folder)
     if problem is not None:
         raise EtcliError.many([problem])
+    with device_lock(device, f"clean of {loaded.recipe.name}", console):
+        return _clean(loaded, device, folder, console)
+
+
+def _clean(loaded: LoadedRecipe, device: Device, folder: str, console: Console) -> int:
     check_folder(device, folder)
     listing = list_folder(device, folder)
     found = [

@@ -27,6 +27,7 @@ from etcli.output.console import Console
 LOCK = f"{ROOT}/.etcli-lock"
 
 _LOOK_SECONDS = 0.3
+_RELEASE_SECONDS = 10.0
 _HELD, _BUSY = "held", "busy "
 
 # $1 is the link, $2 says whose it is. A process is told by number and start time (field 22 of its stat), since numbers come again.
@@ -47,6 +48,9 @@ done
 echo "no link can be made"
 exit 1
 """
+
+# A connection that broke and was taken up again has lost the lock: by now it may be another's.
+_RELEASE = 'case "$(readlink "$1")" in *" $2") rm -f "$1" ;; esac'
 
 
 @contextlib.contextmanager
@@ -85,7 +89,7 @@ def _held_there(device: Device, whose: str, console: Console) -> Iterator[None]:
                 finally:
                     if answer == _HELD:
                         with contextlib.suppress(DeviceError):  # its process is gone with the connection then
-                            device.shell(["rm", "-f", LOCK], timeout=10)
+                            device.shell(script(_RELEASE, LOCK, whose), timeout=_RELEASE_SECONDS)
                 return
         if not said:
             _say(console, device, answer.removeprefix(_BUSY).partition(" ")[2].partition(" ")[2])
