@@ -97,6 +97,11 @@ class ExecutorchPackage:
         return found.pop()
 
 
+def release_numbers(release: str) -> tuple[int, ...]:
+    """The three numbers of a release, to be compared: (1, 5, 1) of `1.5.1`, and of `1.5.1.dev20260801`."""
+    return tuple(int(word) for word in re.findall(r"\d+", release)[:3])
+
+
 def broken_wheel(root: Path | None, release: str, why: str) -> ToolError:
     """The error of a wheel's package that cannot be used, with the pip line."""
     return ToolError(

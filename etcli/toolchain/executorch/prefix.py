@@ -13,7 +13,7 @@ from etcli.tables.executorch import load_executorch
 from etcli.tables.targets import Target
 from etcli.toolchain.archives import first_object
 from etcli.toolchain.cmake import cache_value
-from etcli.toolchain.executorch.package import ExecutorchPackage
+from etcli.toolchain.executorch.package import ExecutorchPackage, release_numbers
 from etcli.toolchain.executorch.wanted import Wanted
 from etcli.toolchain.executorch.wheel import host_package
 
@@ -138,11 +138,11 @@ def _release_problems(found: Installation) -> Iterator[Problem]:
             f"Build and install ExecuTorch {host.release}.",
         )
         return
-    ours, theirs = ([int(word) for word in text.split(".")[:2]] for text in (host.release, found.version))
+    ours, theirs = release_numbers(host.release), release_numbers(found.version)
     if theirs < ours or theirs[0] != ours[0]:
         yield _problem(
             "version",
-            f"the ExecuTorch in {found.root} is {found.version}, and {host.release} exports the programs: an older runtime may not run them",
+            f"the ExecuTorch in {found.root} is {found.version}, and {host.release} exports the programs and is what the runner is written for",
             f"Build ExecuTorch {host.release} (git checkout v{host.release}), or export with executorch=={found.version}.",
         )
 

@@ -21,7 +21,7 @@ from etcli.toolchain import cmake, ninja
 from etcli.toolchain.build_failures import compile_errors, configure_errors, failure
 from etcli.toolchain.executorch.checkout import Checkout, moved_submodules, read_checkout
 from etcli.toolchain.executorch.flatc import host_flatc
-from etcli.toolchain.executorch.package import ExecutorchPackage
+from etcli.toolchain.executorch.package import ExecutorchPackage, release_numbers
 from etcli.toolchain.executorch.prefix import config_dir, prefix_package
 from etcli.toolchain.executorch.wanted import Wanted
 from etcli.toolchain.executorch.wheel import installed_release
@@ -156,10 +156,11 @@ def _program_problems() -> list[Problem]:
 
 def _release_problem(checkout: Checkout) -> Problem | None:
     ours = installed_release()
-    if [int(word) for word in checkout.release.split(".")[:2]] >= [int(word) for word in ours.split(".")[:2]]:
+    theirs, needed = release_numbers(checkout.release), release_numbers(ours)
+    if theirs >= needed and theirs[0] == needed[0]:
         return None
     return ToolError.problem(
-        f"the checkout in {checkout.root} is of ExecuTorch {checkout.release}, and {ours} exports the programs: an older runtime may not run them",
+        f"the checkout in {checkout.root} is of ExecuTorch {checkout.release}, and {ours} exports the programs and is what the runner is written for",
         code="executorch.version",
         hint=f"git -C {checkout.root} checkout v{ours} && git -C {checkout.root} submodule update --init --recursive",
     )
