@@ -81,8 +81,10 @@ def _planned(file: WantedFile, listing: Listing, known: Mapping[str, str]) -> Pl
     entry = listing.get(file.path)
     if entry is None:
         action, why = "send", "not on the device"
-    elif entry.size != file.size or known.get(file.path) != file.sha256:
-        action, why = "send", "differs"
+    elif entry.size != file.size:
+        action, why = "send", f"has {entry.size:,} bytes there"
+    elif known.get(file.path) != file.sha256:
+        action, why = "send", "has other content there"
     else:
         action, why = "keep", "already there"
     return PlannedFile(

@@ -66,7 +66,8 @@ def test_only_the_changed_file_is_sent(scene: Scene) -> None:
     scene.deploy()
     samples.make_build(scene.loaded, scene.workspace, runner="#!/bin/sh\nexit 3\n")
     result = scene.deploy()
-    assert [file.path for file in result.files if file.action == "send"] == ["bin/etcli_llama_runner"]
+    sent = [(file.path, file.why) for file in result.files if file.action == "send"]
+    assert sent == [("bin/etcli_llama_runner", "has 17 bytes there")]
     assert [path.rsplit("/", 1)[-1] for path in scene.device.pushed] == [PENDING, "etcli_llama_runner", MANIFEST]
     assert (scene.folder / "bin/etcli_llama_runner").read_text() == "#!/bin/sh\nexit 3\n"
 
@@ -101,7 +102,8 @@ def test_same_size_change_on_the_device_is_noticed(scene: Scene) -> None:
     written = (scene.folder / MANIFEST).stat().st_mtime
     os.utime(victim, (written + 5, written + 5))
     result = scene.deploy()
-    assert [file.path for file in result.files if file.action == "send"] == ["bundle/rope_float32.bin"]
+    sent = [(file.path, file.why) for file in result.files if file.action == "send"]
+    assert sent == [("bundle/rope_float32.bin", "has other content there")]
     assert victim.read_bytes() == b"r" * 512
 
 
