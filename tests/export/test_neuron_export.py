@@ -20,10 +20,12 @@ from etcli.export.failures import Ended, failure
 from etcli.export.inputs import TABLES
 from etcli.export.job import Outcome
 from etcli.export.neuron.graph_file import load_graph
+from etcli.export.neuron.records import inputs_of
 from etcli.export.neuron.simulated_run import run_methods
 from etcli.export.plan import make_plan
 from etcli.export.samples import sample_inputs
 from etcli.export.verification import Expected, compare_outputs, nudged
+from etcli.llama.prefill import Call
 from etcli.manifests.bundle import Shape
 from etcli.manifests.export_report import ExportReport
 from etcli.pte.read import read_program
@@ -93,6 +95,20 @@ def test_workers_held_no_more_than_was_estimated(package: Exported) -> None:
     assert seen == set(allowed)
     missing = {TABLES, *(program.file for program in plan.programs)}
     assert sum(entry.size for entry in package.manifest.files()) <= disk_bytes(plan, missing, missing)
+
+
+def test_a_row_is_the_same_number_when_it_comes_back_in_a_cache(package: Exported) -> None:
+    """Rows that are larger than any that was measured, all in one call or each in its own: a bound that a row meets twice must be one."""
+    config = package.manifest.model
+    graph = load_graph(package.bundle / "reference" / "chunk_0.pt2")
+    hidden = 3 * torch.randn(1, 8, config.hidden_size, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        [(_, together)] = inputs_of(config, 1, 32, [Call(8, 0)], lambda _: hidden, graph)
+        singly = list(inputs_of(config, 1, 32, [Call(1, 0)] * 8, lambda row: hidden[:, row : row + 1], graph))
+    answers = torch.cat([outputs[0] for _, outputs in singly], dim=1)
+    assert (answers - together[0]).abs().max() < 1e-3 * together[0].abs().max()
+    for cache, own in zip(singly[-1][1][1:], together[1:], strict=True):
+        assert (cache - own).abs().max() < 1e-3 * own.abs().max()
 
 
 def test_exported_again_it_is_current(package: Exported) -> None:

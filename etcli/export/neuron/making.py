@@ -15,6 +15,7 @@ from etcli.export.lean import lean_lowering
 from etcli.export.measure import Steps, write_outcome
 from etcli.export.neuron.compiling import compiled
 from etcli.export.neuron.graph_file import load_graph
+from etcli.export.neuron.quantising import MOVING
 from etcli.export.neuron.records import Records, inputs_of, record_file
 from etcli.export.neuron.sdk import sdk
 from etcli.export.neuron.simulated_run import run_methods
@@ -29,14 +30,6 @@ from etcli.export.verification import (
     nudged,
 )
 from etcli.manifests.model import ModelConfig
-
-_MOVING = (
-    torch.ops.aten.slice.Tensor,
-    torch.ops.aten.view.default,
-    torch.ops.aten.reshape.default,
-    torch.ops.aten.transpose.int,
-)
-"""Operators that leave numbers as they are."""
 
 
 @torch.inference_mode(False)
@@ -116,7 +109,7 @@ def _steps(graph: torch.fx.GraphModule) -> tuple[float, ...]:
 
 
 def _step(node: torch.fx.Node) -> float:
-    while node.target in _MOVING:
+    while node.target in MOVING:
         node = node.all_input_nodes[0]
     if node.target is torch.ops.aten.cat.default:
         return max(_step(one) for one in node.args[0])  # type: ignore[arg-type, union-attr]

@@ -17,6 +17,14 @@ from etcli.export.samples import sample_inputs
 from etcli.llama.chunk import Chunk
 from etcli.llama.norm import use_means
 
+MOVING = (
+    torch.ops.aten.slice.Tensor,
+    torch.ops.aten.view.default,
+    torch.ops.aten.reshape.default,
+    torch.ops.aten.transpose.int,
+)
+"""Operators that leave numbers as they are."""
+
 
 @torch.inference_mode(False)
 @torch.no_grad()
@@ -64,8 +72,36 @@ def _quantised(chunk: Chunk, work: QuantiseWork, records: Records, steps: Steps)
         for calls, hidden in prompts:
             for _ in inputs_of(config, work.layers, cache, calls, hidden, prepared):
                 pass
+        _give_caches_the_range_of_what_joins_them(prepared)
         converted = convert_pt2e(prepared, fold_quantize=False)
         return torch.export.export(converted, example, strict=True, dynamic_shapes=_dynamic(work, cache, named=False))
+
+
+def _give_caches_the_range_of_what_joins_them(prepared: Any) -> None:
+    """A cache and the rows that are put to its end get one range, that of both.
+
+    A row is rounded when it is made, and again when it comes back in a cache. With two ranges, the second of which lacks each prompt's last rows, it would
+    be another number the second time, or be cut off, so that an answer would depend on how its tokens were cut into calls.
+    """
+    for node in prepared.graph.nodes:
+        if node.target is not torch.ops.aten.cat.default:
+            continue
+        parts = [_observed(part) for part in node.args[0]]
+        if not any(part.args[0].op == "placeholder" for part in parts if part.op == "call_module"):
+            continue
+        observers = [prepared.get_submodule(part.target) for part in parts if part.op == "call_module"]
+        low = torch.stack([observer.min_val for observer in observers]).amin(0)
+        high = torch.stack([observer.max_val for observer in observers]).amax(0)
+        for observer in observers:
+            observer.min_val.copy_(low)
+            observer.max_val.copy_(high)
+
+
+def _observed(node: Any) -> Any:
+    """The observer of a node's numbers, which may be in front of what moves them about."""
+    while node.target in MOVING:
+        node = node.args[0]
+    return node
 
 
 def _example(chunk: Chunk, work: QuantiseWork) -> tuple[torch.Tensor, ...]:
