@@ -22,13 +22,16 @@ from etcli.verbs.comparison import GAPS
 POSITIONS = 200
 TOKENS = 50
 BAR = 2.0
+RECIPE, NPU_RECIPE = "smollm2-135m", "smollm2-135m-neuron-sim"
 PRECISIONS = {
     "fp16": {"export.precision": "fp16"},
     "8da4w": {"export.precision": "8da4w", "export.head": "fp32"},
     "8da8w": {"export.precision": "8da4w"},
     "aqlm": {"model.quantize": "aqlm", "export.precision": "aqlm", "export.head": "fp32"},
+    **{name: {"export.precision": name} for name in ("A16W16", "A16W8", "A16W4", "A8W8", "A8W4")},
 }
-"""What is exported for each row of the table. That of 8da8w is what 8da4w does by default; with aqlm the head has a row of its own."""
+"""What is exported for each row of the table. That of 8da8w is what 8da4w does by default; with aqlm the head has a row of its own. Precisions of
+the NPU are those of `NPU_RECIPE`, on the simulated one."""
 
 TEXTS = (
     "The first thing that a visitor notices about the harbour is",
@@ -77,7 +80,7 @@ def _row(name: str, values: dict[str, str], folder: Path, wanted: int) -> Row:
 def _smoke(name: str, values: dict[str, str], text: str, folder: Path) -> dict[str, Any]:
     """The result of one smoke, which has the figures whether or not the gap was within the allowed one."""
     settings = {
-        "name": f"gaps-{name}",
+        "name": f"gaps-{name.lower()}",
         "export.shapes": "[16t128c, 1t128c]",
         "export.cache": "shift",
         "run.prompt": json.dumps(text),
@@ -85,7 +88,7 @@ def _smoke(name: str, values: dict[str, str], text: str, folder: Path) -> dict[s
         "run.max_new_tokens": str(TOKENS),
         **values,
     }
-    command: list[str | Path] = [sys.executable, "-m", "etcli", "smoke", "smollm2-135m"]
+    command: list[str | Path] = [sys.executable, "-m", "etcli", "smoke", NPU_RECIPE if name.startswith("A") else RECIPE]
     command += ["--workspace", folder, "--target", "host"]
     command += ["--device", "virtual:x86_64", "--json"]
     for key, value in settings.items():
