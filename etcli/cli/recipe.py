@@ -17,13 +17,14 @@ def command() -> None:
 
 
 @plain_command("recipe list")
-def list_command(invocation: Invocation) -> None:
-    """The built-in recipes: whether this version can carry each out, and what it needs that etcli cannot bring."""
+@click.argument("recipes", nargs=-1, metavar="[RECIPE]...")
+def list_command(invocation: Invocation, recipes: tuple[str, ...]) -> None:
+    """Each RECIPE, by default every built-in one: whether this version can carry it out, and what it needs that etcli cannot bring."""
     from etcli.recipe.support import list_recipes
 
-    recipes = list_recipes()
-    show.recipes(invocation.console, recipes)
-    invocation.finish({"recipes": recipes})
+    listed = list_recipes(recipes)
+    show.recipes(invocation.console, listed)
+    invocation.finish({"recipes": listed})
 
 
 @recipe_command("recipe show")
@@ -52,13 +53,24 @@ def schema_command(invocation: Invocation) -> None:
 @click.argument("path", type=click.Path(dir_okay=False, path_type=Path), default=Path("etcli.yaml"))
 @click.option("--name", help="The recipe's name; by default from the folder.")
 @click.option("--source", help="The checkpoint; by default the built-in one.")
-def new_command(invocation: Invocation, path: Path, name: str | None, source: str | None) -> None:
+@click.option(
+    "--ci",
+    type=click.Choice(["github", "gitlab"]),
+    multiple=True,
+    help="Write a job file for this CI system too (repeatable), for PATH as it is where there is one.",
+)
+def new_command(invocation: Invocation, path: Path, name: str | None, source: str | None, ci: tuple[str, ...]) -> None:
     """Write a commented starter recipe to PATH (etcli.yaml); an existing file is left alone."""
-    from etcli.recipe.starter import write_starter
+    from etcli.recipe.starter import write_new
 
-    written = write_starter(path, name=name, source=source)
-    invocation.console.print(f"{written}: edit it, then run: etcli validate {written}")
-    invocation.finish({"path": written})
+    written = write_new(path, name=name, source=source, ci=ci)
+    if written.starter:
+        invocation.console.print(f"{path}: edit it, then run: etcli validate {path}")
+    for file in written.ci.files:
+        invocation.console.print(f"{file}: runs etcli smoke on {path} and a virtual device; edit it, then commit it")
+    for remark in written.ci.remarks:
+        invocation.console.print(remark)
+    invocation.finish({"path": path, "ci": written.ci.files})
 
 
 for _sub in (list_command, show_command, schema_command, new_command):

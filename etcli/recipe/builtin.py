@@ -42,11 +42,12 @@ def is_builtin_file(path: Path) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _by_name() -> dict[str, BuiltinRecipe]:
-    found = [_described(path) for path in asset_dir("recipes").glob("*.yaml")]
+    found = [described(path) for path in asset_dir("recipes").glob("*.yaml")]
     return {recipe.name: recipe for recipe in sorted(found, key=lambda recipe: (recipe.name != DEFAULT, recipe.name))}
 
 
-def _described(path: Path) -> BuiltinRecipe:
+def described(path: Path) -> BuiltinRecipe:
+    """What the first comment lines of a recipe file say; its name is that of the file."""
     summary = ""
     needs = []
     for line in path.read_text(encoding="utf-8").splitlines():

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from etcli.common.errors import UsageError
 from etcli.common.files import write_atomically
 from etcli.manifests.base import NAME_PATTERN
 from etcli.recipe.builtin import DEFAULT, builtin_recipe
+from etcli.recipe.ci import WrittenCi, check_ci, write_ci
+from etcli.recipe.loader import load
 from etcli.recipe.resolved import dump
 from etcli.recipe.variables import HINT, malformed
 from etcli.recipe.written import shorten
@@ -90,6 +94,32 @@ def write_starter(path: Path, *, name: str | None = None, source: str | None = N
             f"cannot write {path}: {error.strerror}", code="recipe.unwritable", hint="Give another path.", file=path
         ) from None
     return path
+
+
+@dataclass(frozen=True)
+class New:
+    """What `write_new` wrote: whether the recipe was among it, and the job files."""
+
+    starter: bool
+    ci: WrittenCi
+
+
+def write_new(path: Path, *, name: str | None = None, source: str | None = None, ci: Sequence[str] = ()) -> New:
+    """A starter recipe in `path`, and a job file for each CI system of `ci`, which may also be written for a recipe that is there.
+
+    Raises:
+        UsageError: as `write_starter`, but for an existing recipe where only job files are wanted; as `write_ci`. Nothing is written then.
+        RecipeError: the recipe that is there is wrong.
+    """
+    kinds = tuple(dict.fromkeys(ci))
+    there = bool(kinds) and path.is_file() and name is None and source is None
+    if kinds:
+        check_ci(kinds, path)
+    if there:
+        load(f"./{path}" if not path.is_absolute() else str(path))
+    else:
+        write_starter(path, name=name, source=source)
+    return New(not there, write_ci(kinds, path) if kinds else WrittenCi(()))
 
 
 def name_from(text: str) -> str:

@@ -39,9 +39,9 @@ def archived(console: Console, written: SupportArchive) -> None:
 
 
 def recipes(console: Console, listed: Sequence[ListedRecipe]) -> None:
-    """The built-in recipes, those that this version refuses marked with the reason."""
+    """Recipes, those that this version refuses marked with the reason."""
     console.table(
-        "Built-in recipes",
+        "Recipes",
         ("name", "summary", "supported"),
         [
             (item.name, item.summary, "yes" if item.supported else f"not yet: {', '.join(item.refused)}")
