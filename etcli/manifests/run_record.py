@@ -27,6 +27,14 @@ class DeviceFacts(Part):
     soc_properties: dict[str, str] = pydantic.Field(default_factory=dict)
 
 
+class Sampling(Part):
+    """How tokens were drawn: with equal settings and equal logits they come out the same everywhere (docs/runner-protocol.md)."""
+
+    temperature: float
+    top_p: float
+    seed: int
+
+
 class RunRecord(Manifest):
     """One run. Ids are of the model's vocabulary; rates are tokens per second, None where no step was timed.
 
@@ -39,6 +47,9 @@ class RunRecord(Manifest):
     target: str
     prompt: str
     prompt_ids: tuple[int, ...]
+    cached_tokens: int = pydantic.Field(
+        default=0, description="of prompt_ids, those that the cache held from earlier turns"
+    )
     tokens: tuple[int, ...] = pydantic.Field(description="generated ids, a stop id included")
     text: str
     stop_reason: StopReason
@@ -50,6 +61,17 @@ class RunRecord(Manifest):
     threads: int | None
     device: DeviceFacts
     simulated: bool = pydantic.Field(default=False, description="whether the NPU was the simulated one")
+    sampling: Sampling | None = pydantic.Field(default=None, description="None: greedy decoding")
     quality: Quality | None = pydantic.Field(
         default=None, description="the bundle's: with `demonstration` an answer may well be wrong"
     )
+
+
+class ConversationRecord(Manifest):
+    """A conversation: a record a turn, in order, whose `prompt_ids` are all ids of the conversation up to its answer.
+
+    Load time and peak memory of each are those of the one process.
+    """
+
+    name: RecipeName
+    turns: tuple[RunRecord, ...]

@@ -239,9 +239,14 @@ class RunSection(Section):
     threads: int | None = pydantic.Field(
         default=None, ge=1, le=256, description="Threads of the runner, by default the runner's choice"
     )
-    temperature: float = pydantic.Field(default=0.0, ge=0, description="0 is greedy decoding")
-    top_p: float = pydantic.Field(default=1.0, gt=0, le=1, description="Nucleus of sampling")
-    seed: int = pydantic.Field(default=0, ge=0, description="Seed of sampling")
+    temperature: float = pydantic.Field(default=0.0, ge=0, le=1000, description="0 is greedy decoding")
+    top_p: float = pydantic.Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="Nucleus of sampling: the likeliest tokens that have this probability together",
+    )
+    seed: int = pydantic.Field(default=0, ge=0, lt=1 << 63, description="Seed of sampling")
     timeout_s: float | None = pydantic.Field(default=None, gt=0, description="Seconds until a run is ended")
 
 

@@ -28,10 +28,7 @@ class NotYet:
     instead: str
 
 
-NOT_YET: tuple[NotYet, ...] = (
-    NotYet("run.temperature", lambda r: r.run.temperature > 0, "sampling (temperature above 0)", "Use temperature 0."),
-    NotYet("run.top_p", lambda r: r.run.top_p < 1, "sampling (top_p below 1)", "Use top_p 1."),
-)
+NOT_YET: tuple[NotYet, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,11 @@ class Placed:
     path: str
     libraries: str | None = None
 
+    @property
+    def name(self) -> str:
+        """Of the program's file."""
+        return self.path.rpartition("/")[2]
+
 
 def check_binary(binary: Path, target: Target) -> ElfFacts:
     """What `binary` is, which devices of `target` can run.

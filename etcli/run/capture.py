@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from pathlib import Path
 from typing import TextIO
 
 from etcli.common.errors import RunError
 from etcli.common.files import write_atomically
-from etcli.manifests.run_record import RunRecord
+from etcli.manifests.run_record import ConversationRecord, RunRecord
 
 EVENTS = "events.jsonl"
 STDERR = "stderr.txt"
@@ -55,13 +56,14 @@ class Capture:
         """Keep a whole text under `name`."""
         write_atomically(self.folder / name, content)
 
-    def record(self, record: RunRecord) -> None:
+    def record(self, record: RunRecord | ConversationRecord) -> None:
         """Keep the record."""
         record.write(self.folder / RECORD)
 
 
 def _new_folder(runs: Path) -> Path:
-    name = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
-    folder = runs / name
-    folder.mkdir(parents=True)
-    return folder
+    while True:
+        folder = runs / datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+        with contextlib.suppress(FileExistsError):  # runs on several devices may begin in the same microsecond
+            folder.mkdir(parents=True)
+            return folder

@@ -62,10 +62,13 @@ class Token(Event):
 
 
 class Stats(Event):
-    """The run ended by itself. Rates are tokens per second, None where no step was timed."""
+    """The run, or a turn of a conversation of so many tokens then, ended by itself; `stopped`: it was asked to.
+
+    Rates are tokens per second, None where no step was timed.
+    """
 
     event: Literal["stats"]
-    stop_reason: Literal["stop_id", "max_new_tokens", "cache_full"]
+    stop_reason: Literal["stop_id", "max_new_tokens", "cache_full", "stopped"]
     prompt_tokens: Count
     new_tokens: Count
     load_s: Seconds | None
@@ -77,6 +80,22 @@ class Stats(Event):
     time_to_first_token_s: Seconds | None
     peak_memory_bytes: Count | None
     chunk_seconds: tuple[Seconds, ...] = pydantic.Field(strict=False)
+    conversation_tokens: Count | None = None
+
+
+class Kept(Event):
+    """A conversation has been cut to so many tokens."""
+
+    event: Literal["kept"]
+    tokens: Count
+
+
+class Refused(Event):
+    """The next words of a conversation were not taken; it goes on as it was."""
+
+    event: Literal["refused"]
+    code: Text
+    message: Text
 
 
 class Failure(Event):
@@ -94,4 +113,4 @@ class Note(Event):
     text: str
 
 
-AnyEvent = Start | Loaded | Prefill | Token | Stats | Failure | Note
+AnyEvent = Start | Loaded | Prefill | Token | Stats | Kept | Refused | Failure | Note

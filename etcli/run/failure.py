@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import re
 import signal
 from collections.abc import Callable
 
-from etcli.common.errors import EtcliError, RunError
+from etcli.common.errors import RunError
 from etcli.device.base import Device
 from etcli.manifests.run_record import DeviceFacts
 from etcli.run.capture import LOGCAT, STDERR, Capture
-from etcli.run.events import Note
-from etcli.run.outcome import Answer
+from etcli.run.events import Failure, Loaded, Note, Start, Token
+from etcli.run.log import DeviceLog, device_log
 from etcli.run.session import Session
 from etcli.tables.known_errors import explain_status, explain_text
 
@@ -25,26 +24,32 @@ def explain(
     device: Device,
     facts: DeviceFacts,
     session: Session,
-    answer: Answer,
     capture: Capture,
+    program: str,
     told: Callable[[int], str | None],
 ) -> RunError:
     """The error for a run that ended without a result. The device's log is captured too, where it has one.
 
     Args:
+        program: the file's name, by which the system may speak of it.
         told: what an exit status means for this runner, see `Runner.explain`.
     """
-    _keep_log(device, capture)
-    code, what, hint = _cause(session, answer, told)
+    log = keep_log(device, session, capture, program)
+    code, what, hint = _cause(session, told)
     where = f"{device.serial} ({facts.model}, {facts.os}{', emulated' if facts.emulated else ''})"
-    progress = (
-        f" after {len(answer.tokens)} tokens" if answer.tokens else "" if answer.loaded else " before it had loaded"
-    )
+    tokens = sum(isinstance(event, Token) for event in session.events)
+    loaded = any(isinstance(event, Loaded) for event in session.events)
+    progress = f" after {tokens} tokens" if tokens else "" if loaded else " before it had loaded"
     lines = _last_lines(session)
-    known = explain_text("\n".join([what, *lines]))
+    telling = [_printable(line)[:300] for line in log.telling] if log else []
+    known = explain_text("\n".join([what, *lines, *telling]))
     message = f"the runner on {where} failed{progress}: {what}"
     if lines:
         message += "\nIts last messages:\n" + "\n".join(f"  {line}" for line in lines)
+    if telling:
+        message += "\nThe device's log says:\n" + "\n".join(
+            f"  {line}" for line in _without_runs(telling)[-_LAST_LINES:]
+        )
     return RunError(
         message,
         code=code,
@@ -53,13 +58,14 @@ def explain(
     )
 
 
-def _cause(session: Session, answer: Answer, told: Callable[[int], str | None]) -> tuple[str, str, str]:
+def _cause(session: Session, told: Callable[[int], str | None]) -> tuple[str, str, str]:
     """Stable code, what happened, and what to do."""
     status = session.code if session.code is not None else -1
-    if answer.failure is not None:
-        name = answer.failure.code
-        code = name if _RUNNER_CODE.fullmatch(name) else "run.failed"
-        return code, f"{_printable(name)}: {_printable(answer.failure.message)}", f"Its exit status is {status}."
+    failure = next((event for event in reversed(session.events) if isinstance(event, Failure)), None)
+    if failure is not None:
+        code = failure.code if _RUNNER_CODE.fullmatch(failure.code) else "run.failed"
+        what = f"{_printable(failure.code)}: {_printable(failure.message)}"
+        return code, what, f"Its exit status is {status}."
     if status > 128:
         try:
             number = signal.Signals(status - 128)
@@ -70,7 +76,7 @@ def _cause(session: Session, answer: Answer, told: Callable[[int], str | None]) 
     if status in (126, 127):
         hint = explain_status(status) or "Run `etcli deploy` again."
         return "run.cannot_start", f"it could not be started (exit status {status})", hint
-    if status == 0 and answer.stats is None:
+    if status == 0:
         return (
             "run.no_result",
             "it ended with exit status 0 and without a result",
@@ -82,17 +88,22 @@ def _cause(session: Session, answer: Answer, told: Callable[[int], str | None]) 
 def _last_lines(session: Session) -> list[str]:
     notes = [event.text for event in session.events if isinstance(event, Note)]
     every = [line for text in (*notes, session.stderr) for line in text.splitlines() if line.strip()]
-    lines = [line for line, _ in itertools.groupby(every)]  # the same one over and over is one
-    return [_printable(line)[:300] for line in lines[-_LAST_LINES:]]
+    return [_printable(line)[:300] for line in _without_runs(every)[-_LAST_LINES:]]
+
+
+def _without_runs(lines: list[str]) -> list[str]:
+    """The same line over and over is one."""
+    return [line for line, _ in itertools.groupby(lines)]
 
 
 def _printable(text: str) -> str:
     return "".join(char if char.isprintable() else "\ufffd" for char in text.replace("\t", " "))
 
 
-def _keep_log(device: Device, capture: Capture) -> None:
-    # Android's runtimes write some errors to the log alone.
-    with contextlib.suppress(EtcliError):
-        log = device.shell(["logcat", "-d", "-t", "400"], timeout=10)
-        if log.code == 0 and log.stdout.strip():
-            capture.text(LOGCAT, log.stdout)
+def keep_log(device: Device, session: Session, capture: Capture, program: str) -> DeviceLog | None:
+    """What the device's log tells of the run, kept with it; None where there is no log."""
+    pid = next((event.pid for event in session.events if isinstance(event, Start)), None)
+    log = device_log(device, program=program, pid=pid, seconds=session.seconds)
+    if log is not None and log.text:
+        capture.text(LOGCAT, log.text)
+    return log

@@ -22,6 +22,7 @@ class Answer:
     stop_ids: tuple[int, ...]
     stream: TextStream
     write: Callable[[str], None]
+    may_be_stopped: bool = False
     tokens: list[Token] = field(default_factory=list)
     text: str = ""
     loaded: Loaded | None = None
@@ -58,11 +59,11 @@ class Answer:
 
     def _token(self, token: Token) -> None:
         if token.id >= self.vocab_size:
-            raise _bad(f"the runner gave token id {token.id:,}; the model has {self.vocab_size:,} ids")
+            raise bad_output(f"the runner gave token id {token.id:,}; the model has {self.vocab_size:,} ids")
         if token.index != len(self.tokens):
-            raise _bad(f"the runner gave token {token.index} where token {len(self.tokens)} was due")
+            raise bad_output(f"the runner gave token {token.index} where token {len(self.tokens)} was due")
         if len(self.tokens) >= self.max_new_tokens:
-            raise _bad(f"the runner gave more than the {self.max_new_tokens} tokens it was asked for")
+            raise bad_output(f"the runner gave more than the {self.max_new_tokens} tokens it was asked for")
         self.tokens.append(token)
         self._say(self.stream.push(token.id))
 
@@ -73,12 +74,16 @@ class Answer:
 
     def _check(self, stats: Stats) -> None:
         if stats.new_tokens != len(self.tokens):
-            raise _bad(f"the runner counts {stats.new_tokens} new tokens, it gave {len(self.tokens)}")
+            raise bad_output(f"the runner counts {stats.new_tokens} new tokens, it gave {len(self.tokens)}")
         if stats.prompt_tokens != self.prompt_tokens:
-            raise _bad(f"the runner counts {stats.prompt_tokens} prompt tokens, it was given {self.prompt_tokens}")
+            raise bad_output(
+                f"the runner counts {stats.prompt_tokens} prompt tokens, it was given {self.prompt_tokens}"
+            )
+        if stats.stop_reason == "stopped" and not self.may_be_stopped:
+            raise bad_output("the runner says that it was stopped, which nobody has asked for")
         stopped = bool(self.tokens) and self.tokens[-1].id in self.stop_ids
         if (stats.stop_reason == "stop_id") != stopped:
-            raise _bad(
+            raise bad_output(
                 f"the runner's stop reason is {stats.stop_reason}, its last token "
                 + ("is a stop id" if stopped else "is no stop id")
             )
@@ -133,7 +138,8 @@ def make_record(
     return record.model_copy(update={field: getattr(stats, field) for field in told})
 
 
-def _bad(message: str) -> RunError:
+def bad_output(message: str) -> RunError:
+    """The error for output that the runner's protocol does not allow."""
     return RunError(
         message,
         code="run.bad_output",

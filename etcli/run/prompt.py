@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from etcli.common.errors import CheckpointError, StaleError, UsageError
@@ -41,7 +42,15 @@ def prompt_ids(
         UsageError: there is nothing in the prompt, or it is too long.
         CheckpointError: the tokenizer gives ids that the model does not have, or its chat template fails.
     """
-    ids = tuple(encode_prompt(tokenizer, text, chat=chat, system=system))
+    return check_ids(encode_prompt(tokenizer, text, chat=chat, system=system), bundle)
+
+
+def check_ids(ids: Sequence[int], bundle: BundleManifest) -> tuple[int, ...]:
+    """A prompt's ids, which the model has and which leave room in its cache for at least one answer token.
+
+    Raises:
+        UsageError, CheckpointError: as `prompt_ids`.
+    """
     if not ids:
         raise UsageError(
             "the prompt is empty",
@@ -61,4 +70,4 @@ def prompt_ids(
             code="tokenizer.vocabulary",
             hint="Tokenizer and weights are not of the same model.",
         )
-    return ids
+    return tuple(ids)

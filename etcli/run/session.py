@@ -16,7 +16,7 @@ from etcli.run.capture import STDERR, Capture
 from etcli.run.events import AnyEvent, Note
 from etcli.run.runners import Reader
 
-_LONGEST_LINE = 1 << 16
+LONGEST_LINE = 1 << 16
 _QUEUED_LINES = 4096
 
 
@@ -51,7 +51,7 @@ def run_program(
     session = Session()
     started = time.monotonic()
     with device.open(argv, cwd=cwd, env=env) as stream:
-        lines = _Lines(stream)
+        lines = Lines(stream)
         try:
             while True:
                 line = lines.next(None if timeout_s is None else started + timeout_s)
@@ -59,7 +59,7 @@ def run_program(
                     session.code = stream.code
                     break
                 capture.line(line)
-                event = reader.line(line) if len(line) <= _LONGEST_LINE else Note(text=line[:_LONGEST_LINE])
+                event = reader.line(line) if len(line) <= LONGEST_LINE else Note(text=line[:LONGEST_LINE])
                 session.events.append(event)
                 on_event(event)
         except TimeoutError:
@@ -81,7 +81,7 @@ def run_program(
     return session
 
 
-class _Lines:
+class Lines:
     """A stream's lines, read by a thread, so that waiting for the next one can be timed and interrupted."""
 
     def __init__(self, stream: Stream) -> None:

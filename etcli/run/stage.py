@@ -5,58 +5,35 @@ from __future__ import annotations
 import contextlib
 import platform
 import shlex
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
-from etcli.common.errors import EtcliError, InterruptedByUser, RunError, StaleError
-from etcli.common.hashing import file_sha256
+from etcli.common.errors import InterruptedByUser, RunError
 from etcli.common.workspace import Workspace
 from etcli.device.base import Device
-from etcli.device.builds import LocalBuild, choose_build
-from etcli.device.cpu import check_cpu
-from etcli.device.deployed import deployment_difference, folder_problem, read_deployment
-from etcli.device.platform import check_platform
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.run_record import DeviceFacts, RunRecord
-from etcli.output.console import Console, Warn
+from etcli.output.console import Console
 from etcli.output.units import seconds_text
 from etcli.recipe.loaded import LoadedRecipe
-from etcli.recipe.outdated import MANIFEST, command_line, require_bundle
-from etcli.run.binary import Placed, place_binary
 from etcli.run.capture import RECORD, Capture
 from etcli.run.events import AnyEvent, Loaded, Note, Start
-from etcli.run.failure import explain
+from etcli.run.failure import explain, keep_log
+from etcli.run.options import RunOptions
 from etcli.run.outcome import Answer, make_record
-from etcli.run.prompt import open_bundle_tokenizer, prompt_ids
-from etcli.run.runners import RUNNERS, Job, Runner
+from etcli.run.preparing import (
+    check_device,
+    environment,
+    files_there,
+    launch_of,
+    make_job,
+    open_bundle,
+    place_program,
+    runner_sha256,
+)
+from etcli.run.prompt import prompt_ids
 from etcli.run.session import Session, run_program
-from etcli.toolchain.neuropilot import device_libraries
 
 __all__ = ["RunOptions", "run"]
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How to run; None stands for the recipe's value.
-
-    `runner_binary` replaces the deployed program for this run. `bundle` is the bundle that was deployed, by default the workspace's.
-    `ignore_stop_ids` goes on to `max_new_tokens`, for measurements; `stream` says whether the text is shown as it comes; `on_event` gets
-    each event of the runner that passed the checks, as it comes.
-    """
-
-    prompt: str | None = None
-    max_new_tokens: int | None = None
-    chat: bool | None = None
-    runner_binary: Path | None = None
-    target: str | None = None
-    stale_ok: bool = False
-    force: bool = False
-    bundle: Path | None = None
-    ignore_stop_ids: bool = False
-    stream: bool = True
-    on_event: Callable[[AnyEvent], None] | None = None
 
 
 def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: RunOptions, console: Console) -> RunRecord:
@@ -73,48 +50,15 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
         InterruptedByUser: Ctrl-C; the program on the device has been ended and the record kept.
     """
     recipe = loaded.recipe
-    problem = folder_problem(recipe.device_dir)
-    if problem is not None:
-        raise EtcliError.many([problem])
-    bundle_folder = options.bundle or workspace.bundle
-    bundle = require_bundle(loaded, workspace, bundle_folder, stale_ok=options.stale_ok, console=console)
-    runner = RUNNERS[recipe.run.runner]
+    carried = open_bundle(loaded, workspace, options, console)
+    bundle, tokenizer, runner = carried.bundle, carried.tokenizer, carried.runner
     text = options.prompt if options.prompt is not None else recipe.run.prompt
-    chat = recipe.run.chat if options.chat is None else options.chat
-    tokenizer = open_bundle_tokenizer(bundle, bundle_folder)
-    ids = prompt_ids(tokenizer, bundle, text, chat=chat, system=recipe.run.system)
-    most = options.max_new_tokens or recipe.run.max_new_tokens
+    ids = prompt_ids(tokenizer, bundle, text, chat=carried.chat, system=carried.system)
+    most = carried.max_new_tokens
     _note_room(len(ids), most, bundle, console)
-    job = Job(
-        bundle=bundle,
-        bundle_folder=bundle_folder,
-        tokenizer=tokenizer,
-        prompt=text,
-        chat=chat,
-        system=recipe.run.system,
-        prompt_ids=ids,
-        max_new_tokens=most,
-        threads=recipe.run.threads,
-        ignore_stop_ids=options.ignore_stop_ids,
-        forced=options.force,
-    )
-    launch = runner.launch(job)
-    for remark in launch.remarks:
-        if Warn(remark.code, remark.message) not in console.warnings:  # a benchmark runs several times
-            console.warn(remark.message, code=remark.code)
-    build = choose_build(
-        loaded,
-        workspace,
-        device,
-        target=options.target,
-        stale_ok=options.stale_ok,
-        force=options.force,
-        console=console,
-    )
-    rebuild = command_line("build", loaded, workspace, "--target", build.target)
-    check_platform(bundle, build.manifest, device, rebuild=rebuild, force=options.force, console=console)
-    check_cpu(build.manifest, device, rebuild=rebuild, force=options.force, console=console)
-    _check_deployed(loaded, workspace, device, runner, file_sha256(bundle_folder / MANIFEST), build, options, console)
+    job = make_job(loaded, carried, options, prompt=text, prompt_ids=ids)
+    launch = launch_of(carried, job, console)
+    build = check_device(loaded, workspace, device, carried, options, console)
 
     folder = recipe.device_dir
     answer = Answer(
@@ -132,12 +76,9 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
         console.step(f"run {recipe.name} on {device.serial} ({facts.model}{emulated})")
         if options.stream
         else contextlib.nullcontext(),
-        _files(device, folder, launch.files),
+        files_there(device, folder, launch.files),
     ):
-        program = Placed(f"{folder}/bin/{runner.program}")
-        if options.runner_binary is not None:
-            others = device_libraries(loaded) if runner.opens else ()
-            program = place_binary(device, folder, options.runner_binary, build.manifest, runner.opens, others)
+        program = place_program(loaded, device, runner, build, options)
         argv = [program.path, *launch.arguments]
         console.detail(f"    {shlex.join(argv)}")
         with _until_first_token(runner.activity, facts, len(ids), options, console) as tell:
@@ -153,14 +94,14 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
                 runner.reader(job),
                 argv,
                 cwd=folder,
-                env=_environment(build, folder, program),
+                env=environment(build, folder, program),
                 timeout_s=recipe.run.timeout_s,
                 capture=capture,
                 on_event=on_event,
             )
         answer.finish()
         if session.ended_by is None and (answer.stats is None or answer.failure is not None or session.code != 0):
-            raise explain(device, facts, session, answer, capture, runner.explain)
+            raise explain(device, facts, session, capture, program.name, runner.explain)
         record = make_record(
             recipe.name,
             runner=recipe.run.runner,
@@ -174,10 +115,13 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
             update={
                 "simulated": bundle.simulated,
                 "quality": bundle.quality,
-                "runner_sha256": _runner_sha256(options.runner_binary, build, runner),
+                "runner_sha256": runner_sha256(options.runner_binary, build, runner),
+                "sampling": carried.sampling,
             }
         )
         capture.record(record)
+        if session.ended_by == "timeout" and not record.tokens:
+            keep_log(device, session, capture, program.name)
         console.detail(f"    kept in {capture.folder}")
     return _ended(record, session, capture, recipe.run.timeout_s, console)
 
@@ -236,75 +180,3 @@ def _note_room(prompt_tokens: int, most: int, bundle: BundleManifest, console: C
             f"the cache of {cache} tokens ends the answer after at most {cache - prompt_tokens + 1} of {most} tokens "
             f"(the prompt has {prompt_tokens})"
         )
-
-
-def _check_deployed(
-    loaded: LoadedRecipe,
-    workspace: Workspace,
-    device: Device,
-    runner: Runner,
-    bundle_sha256: str,
-    build: LocalBuild,
-    options: RunOptions,
-    console: Console,
-) -> None:
-    folder = loaded.recipe.device_dir
-    deployed = read_deployment(device, folder)
-    difference = deployment_difference(
-        deployed,
-        name=loaded.recipe.name,
-        bundle_sha256=bundle_sha256,
-        target=build.target,
-        build_sha256=build.sha256,
-    )
-    words = ["--target", options.target] if options.target else []
-    words += ["--bundle", str(options.bundle)] if options.bundle else []
-    if difference is not None:
-        if not options.stale_ok or deployed is None:
-            raise StaleError(
-                f"{folder} on {device.serial} is not what this recipe deploys: {difference}",
-                code="deploy.missing" if deployed is None else "deploy.outdated",
-                hint=f"Run: {command_line('deploy', loaded, workspace, *words)}",
-            )
-        console.warn(f"running an outdated deployment: {difference}", code="deploy.outdated")
-    if (
-        options.runner_binary is None
-        and deployed is not None
-        and f"bin/{runner.program}" not in {file.path for file in deployed.files}
-    ):
-        raise StaleError(
-            f"the deployment in {folder} on {device.serial} has no {runner.program}",
-            code="deploy.no_runner",
-            hint=runner.missing_hint
-            or f"Run: {command_line('build', loaded, workspace, '--target', build.target)}, then deploy again.",
-        )
-
-
-def _runner_sha256(binary: Path | None, build: LocalBuild, runner: Runner) -> str | None:
-    """Of the program that was run: the user's, or the one that was deployed from the build."""
-    if binary is not None:
-        return file_sha256(binary)
-    return next((file.sha256 for file in build.manifest.stage if file.path == runner.program), None)
-
-
-def _environment(build: LocalBuild, folder: str, program: Placed) -> dict[str, str]:
-    """Libraries that were staged or sent beside the programs are found there, whatever run path they were linked with."""
-    staged = any(file.path.endswith(".so") or ".so." in file.path for file in build.manifest.stage)
-    folders = [*([program.libraries] if program.libraries else []), *([f"{folder}/bin"] if staged else [])]
-    return {"LD_LIBRARY_PATH": ":".join(folders)} if folders else {}
-
-
-@contextlib.contextmanager
-def _files(device: Device, folder: str, files: Mapping[str, bytes]) -> Iterator[None]:
-    """`files` by name in `folder` of the device while the block runs."""
-    with tempfile.TemporaryDirectory(prefix="etcli-") as scratch:
-        for name, content in files.items():
-            local = Path(scratch) / "file"
-            local.write_bytes(content)
-            device.push(local, f"{folder}/{name}")
-    try:
-        yield
-    finally:
-        if files:
-            with contextlib.suppress(EtcliError):
-                device.shell(["rm", "-f", *(f"{folder}/{name}" for name in files)])

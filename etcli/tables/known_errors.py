@@ -53,6 +53,7 @@ class KnownErrors(Table):
     codes: tuple[ErrorCode, ...] = pydantic.Field(strict=False)
     statuses: tuple[ExitStatus, ...] = pydantic.Field(strict=False)
     messages: tuple[KnownMessage, ...] = pydantic.Field(strict=False)
+    log_tags: tuple[Annotated[str, pydantic.AfterValidator(compiling_pattern)], ...] = pydantic.Field(strict=False)
 
     def code(self, number: int) -> ErrorCode | None:
         """The ExecuTorch error of that number."""

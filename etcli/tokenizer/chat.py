@@ -10,7 +10,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from etcli.common import process
 from etcli.common.errors import CheckpointError
@@ -36,13 +36,22 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str, *, chat: bool, system: str 
         CheckpointError: `tokenizer.no_chat_template`, `tokenizer.chat_template` (it fails, does not end, grows without bound, or reaches
             for what the sandbox forbids), or `tokenizer.chat_refused` (it does not take these messages).
     """
-    if not chat:
-        return tokenizer.encode(prompt, bos=True)
-    template, messages = _template(tokenizer), _messages(prompt, system)
+    return encode_chat(tokenizer, _messages(prompt, system)) if chat else tokenizer.encode(prompt, bos=True)
+
+
+def encode_chat(tokenizer: Tokenizer, conversation: Sequence[Mapping[str, str]]) -> list[int]:
+    """Ids of a whole conversation up to the place where the model goes on: messages with `role` (`system`, `user`, `assistant`) and `content`.
+
+    For contents without special tokens in them the ids are those of transformers' `apply_chat_template(add_generation_prompt=True)`.
+
+    Raises:
+        CheckpointError: as `encode_prompt`.
+    """
+    template, messages = _template(tokenizer), [dict(message) for message in conversation]
     controls = alternatives(tokenizer.control_texts)
     if controls is None or not any(controls.search(message["content"]) for message in messages):
         return tokenizer.encode(_render(tokenizer, template, messages), special=True)
-    opening, closing = _marks(template + prompt + (system or ""))
+    opening, closing = _marks(template + "".join(message["content"] for message in messages))
     for message in messages:
         message["content"] = controls.sub(lambda match: f"{opening}{match[0]}{closing}", message["content"])
     text = _render(tokenizer, template, messages)
@@ -135,7 +144,8 @@ def _render(tokenizer: Tokenizer, template: str, messages: list[dict[str, str]])
         return str(answer["text"])
     message = answer.get("message", "")
     if answer.get("error") == "refused":
-        hint = "Leave the system message out (run.system), or use --no-chat." if len(messages) > 1 else "Use --no-chat."
+        with_system = messages[0]["role"] == "system"
+        hint = "Leave the system message out (run.system), or use --no-chat." if with_system else "Use --no-chat."
         raise CheckpointError(
             f"the chat template refuses these messages: {message}", code="tokenizer.chat_refused", hint=hint
         )

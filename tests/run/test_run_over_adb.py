@@ -1,4 +1,4 @@
-"""Running on a real x86_64 virtual device through a real adb server: programs that end well, badly, and not at all."""
+"""Running on real x86_64 virtual devices of both protocols through a real adb server: programs that end well, badly, and not at all."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from etcli.run.stage import RunOptions, run
 RunScript = Callable[..., RunRecord]
 
 
-@pytest.fixture
-def device(virtual_device: MakeDevice) -> Iterator[AdbDevice]:
-    device = virtual_device("x86_64")
+@pytest.fixture(params=["new", "old"])
+def device(virtual_device: MakeDevice, request: pytest.FixtureRequest) -> Iterator[AdbDevice]:
+    device = virtual_device("x86_64", protocol=request.param)
     yield device
     device.shell(["rm", "-rf", "/data/local/tmp/etcli"])
 

@@ -4,7 +4,7 @@ What the programs of the device see:
 
     /usr, /bin, /sbin, /lib*   the host's, read-only; /lib is a folder of links, so that a foreign loader can stand in it
     /sys/devices/system/cpu    the machine's, read-only
-    /system                    bin/sh, bin/getprop, bin/sha256sum, build.prop; with an emulator also its settings and the foreign libraries
+    /system                    bin/sh, bin/getprop, bin/log, bin/logcat, bin/sha256sum, build.prop; with an emulator also its settings and the foreign libraries
     /etc                       users, the loader's cache, and nothing else of the host's
     /data, /tmp                private and writable; /data/local/tmp is where adb users work
 """
@@ -62,6 +62,48 @@ done < /system/build.prop
 if [ $# -gt 0 ]; then
     printf '%s\\n' "${2-}"
 fi
+"""
+
+_LOG = """\
+#!/bin/sh
+# log [-p LEVEL] [-t TAG] MESSAGE...: a line of the device's log, in the name of the process that asks.
+level=i tag=log
+while getopts p:t: option; do
+    case $option in
+        p) level=$OPTARG ;;
+        t) tag=$OPTARG ;;
+        *) exit 1 ;;
+    esac
+done
+shift $((OPTIND - 1))
+level=$(printf '%s' "$level" | tr 'vdiwef' 'VDIWEF')
+printf '%s %5d %5d %s %s: %s\\n' "$(date '+%m-%d %H:%M:%S.%3N')" "$PPID" "$PPID" "$level" "$tag" "$*" >> /data/local/.log
+"""
+
+# Without -d the real program stays and waits; nobody needs that here.
+_LOGCAT = """\
+#!/bin/sh
+# logcat -d [-v threadtime] [-b BUFFER]... [-t COUNT] [--pid=PID]; logcat -c empties the log.
+count=100000 pid=
+while [ $# -gt 0 ]; do
+    case $1 in
+        -c) rm -f /data/local/.log; exit 0 ;;
+        -d) ;;
+        -v) [ "$2" = threadtime ] || exit 1; shift ;;
+        -b)
+            case $2 in
+                main | system | crash | events | all) ;;
+                *) echo "logcat: Unknown buffer '$2'" >&2; exit 1 ;;
+            esac
+            shift ;;
+        -t) count=$2; shift ;;
+        --pid=*) pid=${1#--pid=} ;;
+        *) echo "logcat: unknown option -- $1" >&2; exit 1 ;;
+    esac
+    shift
+done
+echo '--------- beginning of main'
+[ ! -f /data/local/.log ] || tail -n "$count" /data/local/.log | awk -v pid="$pid" 'pid == "" || $3 == pid'
 """
 
 
@@ -162,6 +204,8 @@ def _mount_point(root: Path, inside: str, source: Path) -> Path:
 def _system(root: Path, spec: VirtualSpec) -> None:
     (root / "system/bin/sh").symlink_to("/bin/sh")
     write_atomically(root / "system/bin/getprop", _GETPROP, mode=0o755)
+    write_atomically(root / "system/bin/log", _LOG, mode=0o755)
+    write_atomically(root / "system/bin/logcat", _LOGCAT, mode=0o755)
     lines = "".join(f"{name}={value}\n" for name, value in properties(spec).items())
     write_atomically(root / "system/build.prop", lines)
 

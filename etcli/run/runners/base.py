@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from etcli.manifests.bundle import BundleManifest
+from etcli.manifests.run_record import Sampling
 from etcli.run.events import AnyEvent
 from etcli.tokenizer.base import Tokenizer
 
@@ -16,7 +17,8 @@ from etcli.tokenizer.base import Tokenizer
 class Job:
     """One run of a bundle, which stands in `bundle_folder` here and below `bundle/` of the deployment.
 
-    `prompt_ids` are what `prompt`, `chat` and `system` come to. `ignore_stop_ids`: go on to `max_new_tokens`, for measurements. `forced`: the
+    `prompt_ids` are what `prompt`, `chat` and `system` come to. `sampling` is None for the likeliest token each time. `interactive`: a
+    conversation over stdin instead of the one prompt. `ignore_stop_ids`: go on to `max_new_tokens`, for measurements. `forced`: the
     user wants the run although its answer will be wrong.
     """
 
@@ -29,7 +31,9 @@ class Job:
     prompt_ids: tuple[int, ...]
     max_new_tokens: int
     threads: int | None
+    sampling: Sampling | None = None
     ignore_stop_ids: bool = False
+    interactive: bool = False
     forced: bool = False
 
 

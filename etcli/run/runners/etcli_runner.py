@@ -10,7 +10,7 @@ import pydantic
 
 from etcli.common.errors import RunError
 from etcli.device.deployed import PROMPT_IDS
-from etcli.run.events import AnyEvent, Failure, Loaded, Note, Prefill, Start, Stats, Token
+from etcli.run.events import AnyEvent, Failure, Kept, Loaded, Note, Prefill, Refused, Start, Stats, Token
 from etcli.run.runners.base import Job, Launch, Reader
 
 PROTOCOL = 1
@@ -18,12 +18,14 @@ PROTOCOL = 1
 LONGEST_PROMPT_ARGUMENT = 2000
 """Characters. Old adb daemons take at most 4096 bytes of command."""
 
-_EVENTS: dict[str, type[Start | Loaded | Prefill | Token | Stats | Failure]] = {
+_EVENTS: dict[str, type[Start | Loaded | Prefill | Token | Stats | Kept | Refused | Failure]] = {
     "start": Start,
     "loaded": Loaded,
     "prefill": Prefill,
     "token": Token,
     "stats": Stats,
+    "kept": Kept,
+    "refused": Refused,
     "error": Failure,
 }
 
@@ -41,8 +43,14 @@ class EtcliRunner:
         ids = ",".join(map(str, job.prompt_ids))
         words = ["--config", "bundle/runner.cfg"]
         in_file = len(ids) > LONGEST_PROMPT_ARGUMENT
-        words += ["--prompt-ids-file", PROMPT_IDS] if in_file else ["--prompt-ids", ids]
-        words += ["--max-new-tokens", str(job.max_new_tokens)]
+        if job.interactive:
+            words.append("--interactive")
+        else:
+            words += ["--prompt-ids-file", PROMPT_IDS] if in_file else ["--prompt-ids", ids]
+            words += ["--max-new-tokens", str(job.max_new_tokens)]
+        if (drawn := job.sampling) is not None:
+            # repr gives the shortest text that is read back as the same number
+            words += ["--temperature", repr(drawn.temperature), "--top-p", repr(drawn.top_p), "--seed", str(drawn.seed)]
         if job.threads is not None:
             words += ["--threads", str(job.threads)]
         if job.ignore_stop_ids:
