@@ -21,7 +21,7 @@ from etcli.device.program import adb_command
 # Old adb daemons take at most 4096 bytes of command.
 _LONGEST_COMMAND = 3500
 
-_HASHERS = 4
+_HASHERS = 8
 _FILE_COST = 4 << 20
 """Bytes that could be hashed while a connection and a program for it are set up: small files stay together."""
 

@@ -6,6 +6,7 @@ import contextlib
 import re
 import time
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 
 import etcli
 from etcli.common.errors import DeployError, EtcliError, InterruptedByUser
@@ -73,8 +74,7 @@ def deploy(
                 for file in wanted
             ),
         )
-        check_folder(device, folder)
-        listing = list_folder(device, folder)
+        listing = _survey(device, folder)
         leftovers = _leftovers(listing, wanted)
         current, owned = _ours(device, folder, listing, leftovers, loaded.recipe.name, force=options.force)
         trusted = None if options.verify else current
@@ -112,6 +112,19 @@ def deploy(
         dry_run=options.dry_run,
         seconds=time.monotonic() - started,
     )
+
+
+def _survey(device: Device, folder: str) -> Listing:
+    """What is in the folder, which is looked at from outside at the same time.
+
+    Raises:
+        DeployError: the folder is none that may be written to, or cannot be listed.
+    """
+    with ThreadPoolExecutor(2, "etcli-survey") as pool:
+        checked = pool.submit(check_folder, device, folder)
+        listed = pool.submit(list_folder, device, folder)
+        checked.result()  # what it says comes first: a listing fails for reasons that it names
+        return listed.result()
 
 
 def _words(options: DeployOptions) -> list[str]:

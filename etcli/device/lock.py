@@ -33,16 +33,19 @@ _HELD, _BUSY = "held", "busy "
 # $1 is the link, $2 says whose it is. A process is told by number and start time (field 22 of its stat), since numbers come again.
 _HOLD = """
 started() {
-    line=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
+    since=
+    { read -r line < "/proc/$1/stat"; } 2>/dev/null || return 0
     set -- ${line##*) }
-    echo "${20}"
+    since=${20}
 }
-mine="$$ $(started $$) $2"
+started $$
+mine="$$ $since $2"
 for attempt in 1 2 3 4 5; do
     if ln -s "$mine" "$1" 2>/dev/null; then echo held; exec sleep 86400; fi
     held=$(readlink "$1") || continue
-    holder=${held%% *}; since=${held#* }; since=${since%% *}
-    if [ "$(started "$holder")" = "$since" ]; then echo "busy $held"; exit 75; fi
+    told=${held#* }; told=${told%% *}
+    started "${held%% *}"
+    if [ -n "$since" ] && [ "$since" = "$told" ]; then echo "busy $held"; exit 75; fi
     rm -f "$1"
 done
 echo "no link can be made"

@@ -45,7 +45,7 @@ class DeviceInfo:
 
     `platform` is the id of its NPU, None where nothing can be compiled for it or its properties contradict one another; `npu_libraries` are
     paths of the NPU's libraries in its own system. `protocol` is that of its adb daemon: `old` before Android 7. `sensors` is what it tells of
-    temperatures and clocks without root.
+    temperatures and clocks without root, `properties` all that `getprop` lists.
     """
 
     facts: DeviceFacts
@@ -56,6 +56,7 @@ class DeviceInfo:
     storage_bytes: int
     protocol: Protocol
     sensors: Sensors
+    properties: dict[str, str]
     targets: tuple[str, ...]
     platform: str | None
     npu_libraries: tuple[str, ...]
@@ -125,6 +126,7 @@ def device_info(device: AdbDevice) -> DeviceInfo:
         storage_bytes=storage.total,
         protocol="new" if "shell_v2" in device.features else "old",
         sensors=read_sensors(device),
+        properties=dict(properties),
         targets=tuple(fitting_targets(device)),
         platform=platform,
         npu_libraries=npu_libraries(device),

@@ -51,6 +51,7 @@ class LocalDevice:
     """Counts what is pushed. `break_after` makes the connection fail once that many files have been pushed."""
 
     serial = "local-1"
+    features = frozenset(("shell_v2", "stat_v2"))
 
     def __init__(self, home: Path) -> None:
         self.root = home / "tmp"

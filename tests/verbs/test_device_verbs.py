@@ -37,7 +37,14 @@ def test_a_virtual_device_from_start_to_stop(etcli):
     assert info["result"]["platform"] == "mt6991"
     assert info["result"]["facts"]["soc_properties"]["ro.soc.model"] == "MT6991"
     assert info["result"]["npu_libraries"] == []
-    assert info["result"]["free_bytes"] > 0
+    assert 0 < info["result"]["free_bytes"] <= info["result"]["storage_bytes"]
+    assert info["result"]["protocol"] == "new"
+    assert info["result"]["properties"]["ro.soc.model"] == "MT6991"
+    assert set(info["result"]["sensors"]) >= {"temperatures_c", "clocks_mhz"}
+    code, again = etcli("device", "start", "--arch", "x86_64", "--protocol", "old")
+    assert (code, again["result"]["protocol"]) == (0, "old")
+    code, info = etcli("device", "info", "--serial", again["result"]["serial"])
+    assert (code, info["result"]["protocol"], info["result"]["targets"]) == (0, "old", ["host"])
     assert etcli("device", "stop")[1]["result"]["stopped"] == [started["result"]["name"]]
     assert etcli("device", "stop")[1]["result"]["stopped"] == []
     listed = etcli("device", "list")[1]["result"]["devices"]
