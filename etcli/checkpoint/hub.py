@@ -20,6 +20,7 @@ from typing import Any
 from etcli.checkpoint.hub_errors import explained, missing_package, offline_problem
 from etcli.checkpoint.hub_files import Choice, choose, complete
 from etcli.common.errors import CheckpointError, EtcliError, Problems
+from etcli.common.paths import written_path
 from etcli.common.workspace import offline
 from etcli.output.console import Console
 
@@ -177,7 +178,7 @@ def hub_cache() -> Path:
 
 
 def _expanded(text: str) -> Path:
-    return Path(os.path.expandvars(text)).expanduser().absolute()
+    return written_path(os.path.expandvars(text))
 
 
 def _says_yes(variable: str) -> bool:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import platformdirs
 
+from etcli.common.paths import written_path
+
 
 @dataclass(frozen=True)
 class Workspace:
@@ -54,7 +56,7 @@ class Workspace:
 def cache_dir() -> Path:
     """Downloads, operator libraries and virtual devices: `$ETCLI_CACHE_DIR`, else the platform's cache folder."""
     configured = os.environ.get("ETCLI_CACHE_DIR")
-    return Path(configured).expanduser().absolute() if configured else Path(platformdirs.user_cache_dir("etcli"))
+    return written_path(configured) if configured else Path(platformdirs.user_cache_dir("etcli"))
 
 
 def offline() -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from etcli.common.errors import UsageError
+from etcli.common.paths import written_path
 from etcli.ops.library import built_library
 from etcli.ops.loading import load_into_executorch, load_into_torch
 from etcli.ops.schemas import functional_schema, registered_schema
@@ -27,7 +28,7 @@ def described(folder: str | os.PathLike[str]) -> OperatorLibrary:
     Raises:
         UsageError: there is no such folder, or its `op.yaml` is missing or wrong: every fault with its line.
     """
-    root = Path(os.path.normpath(Path(folder).expanduser().absolute()))
+    root = written_path(folder)
     if not root.is_dir():
         raise UsageError(
             f"there is no folder {root}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -53,6 +54,8 @@ def verify(target: Target, program: Path | None = None) -> Compiler:
     # Debian's GCC puts its package version in brackets before its own.
     version = version_in(first.rpartition(")")[2]) or version_in(first)
     if not triple or not version:
+        if program is not None:
+            hint = f"Install the NDK again, or name another: its programs have to run on this machine ({platform.system()} {platform.machine()})."
         raise ToolError(f"{path} does not start, or is no compiler", code="compiler.broken", hint=hint)
     kind: Literal["gcc", "clang"] = "clang" if "clang" in first else "gcc"
     if program is not None:

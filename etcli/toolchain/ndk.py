@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etcli.common.errors import Problem, Problems, ToolError
+from etcli.common.paths import written_path
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.tables.ndk import PageSizeMeans, ndk_facts, release_name, revision_numbers
 from etcli.tables.targets import Target
@@ -140,20 +141,18 @@ def find_ndk(loaded: LoadedRecipe, target: Target, flag: Path | None = None) -> 
 def _named(loaded: LoadedRecipe, flag: Path | None) -> Iterator[_Named]:
     facts = ndk_facts()
     if flag is not None:
-        yield _Named(FLAG, flag.expanduser().absolute())
+        yield _Named(FLAG, written_path(flag))
     if loaded.recipe.build.ndk is not None:
-        yield _Named(KEY, loaded.resolve_path(loaded.recipe.build.ndk))
+        yield _Named(KEY, written_path(loaded.resolve_path(loaded.recipe.build.ndk)))
     for name in facts.variables:
         if value := os.environ.get(name):
-            yield _Named(f"${name}", Path(value).expanduser().absolute())
+            yield _Named(f"${name}", written_path(value))
     for name in facts.sdk_variables:
         if not (value := os.environ.get(name)):
             continue
-        folder = Path(value).expanduser().absolute() / "ndk"
-        # An installation that broke off has no such file yet.
-        found = [path for path in sorted(folder.glob("*")) if _revision(path) is not None]
-        if found:
-            newest = max(found, key=lambda path: revision_numbers(_revision(path) or ""))
+        folder = written_path(value) / "ndk"
+        newest = _newest(folder)
+        if newest is not None:
             yield _Named(f"${name}/ndk", newest, fixed=False)
 
 
@@ -171,8 +170,12 @@ def _checked(loaded: LoadedRecipe, target: Target, named: _Named, overruled: tup
     revision = _revision(root)
     if revision is None:
         why = "has no Pkg.Revision" if (root / _PROPERTIES).is_file() else "is not there"
-        inside = [path for path in sorted((root / "ndk").glob("*")) if _revision(path) is not None]
-        hint = f"It is an SDK: name {inside[-1]}." if inside else "Name the folder that holds it, the NDK's own."
+        inside = _newest(root / "ndk") or _newest(root)
+        hint = (
+            f"It holds NDKs: name {inside}."
+            if inside is not None
+            else "Name the NDK's own folder, the one with that file."
+        )
         problems.add(problem("revision", f"{named.said_by}: {root} is no NDK: {_PROPERTIES} {why}", hint))
     else:
         for found in _revision_problems(loaded, revision):
@@ -235,6 +238,13 @@ def _revision_problems(loaded: LoadedRecipe, revision: str) -> Iterator[tuple[st
 
 def _for_vendor(loaded: LoadedRecipe) -> bool:
     return loaded.recipe.export.backend == "neuron" or loaded.recipe.run.runner == "mtk"
+
+
+def _newest(folder: Path) -> Path | None:
+    """The NDK of the highest revision in `folder`, as an SDK's `ndk/` has them side by side."""
+    # An installation that broke off has no such file yet.
+    found = [path for path in sorted(folder.glob("*")) if _revision(path) is not None]
+    return max(found, key=lambda path: revision_numbers(_revision(path) or ""), default=None)
 
 
 def _revision(root: Path) -> str | None:

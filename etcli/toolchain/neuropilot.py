@@ -14,6 +14,7 @@ from pathlib import Path
 
 from etcli.common.errors import EtcliError, Problem, ToolError
 from etcli.common.needs import Need, missing_need, needed
+from etcli.common.paths import written_path
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.schema import Recipe
 from etcli.tables.neuropilot import Header, Library, Needed, neuropilot
@@ -50,7 +51,7 @@ def find_sdk(loaded: LoadedRecipe) -> Sdk:
     neuron = loaded.recipe.neuron
     named = neuron.sdk if neuron is not None else None
     configured = os.environ.get(ENVIRONMENT)
-    variable = Path(configured).expanduser().absolute() if configured else None
+    variable = written_path(configured) if configured else None
     if named is not None:
         path, said_by = loaded.resolve_path(named), KEY
     elif variable is not None:
@@ -128,7 +129,7 @@ def find_library(library: Library, root: Path | None) -> Path:
     """
     configured = os.environ.get(library.environment)
     if configured:
-        path = Path(configured).expanduser().absolute()
+        path = written_path(configured)
         found = path / library.name if path.is_dir() else path
         if found.is_file() and found.name != library.name:
             raise ToolError(

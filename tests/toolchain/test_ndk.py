@@ -94,6 +94,40 @@ def test_a_relative_folder_is_made_absolute(tmp_path: Path, monkeypatch: pytest.
     assert found(tmp_path, Path("ndk")).toolchain_file == here / "ndk/build/cmake/android.toolchain.cmake"
 
 
+def test_a_folder_has_one_spelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_ndk(tmp_path / "real" / "ndk")
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "deep" / "er")
+    monkeypatch.chdir(tmp_path)
+    for written in ("real/ndk", "deep/../real/ndk", "link/../../real/ndk"):  # another spelling would build from nothing
+        assert found(tmp_path, Path(written)).root == tmp_path / "real" / "ndk"
+        assert found(tmp_path, ndk=written).root == tmp_path / "real" / "ndk"
+
+
+def test_the_home_of_a_stranger_is_a_folder_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANDROID_NDK", "~nobody-of-this-name/ndk")
+    assert "$ANDROID_NDK: there is no folder" in str(refused(tmp_path)["ndk.not_found"])
+    assert "--ndk: there is no folder" in str(refused(tmp_path, Path("~nobody-of-this-name"))["ndk.not_found"])
+
+
+@pytest.mark.parametrize("inside", ["ndk", "."])
+def test_a_folder_of_ndks_names_its_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str) -> None:
+    for revision in ("9.0.1", "28.0.13004108"):
+        make_ndk(tmp_path / "sdk" / inside / revision, revision)
+    monkeypatch.setenv("ANDROID_NDK", str(tmp_path / "sdk"))
+    assert f"name {tmp_path / 'sdk' / inside / '28.0.13004108'}." in refused(tmp_path)["ndk.revision"].hint
+
+
+def test_a_compiler_of_an_ndk_that_does_not_start_is_the_ndk_s(tmp_path: Path) -> None:
+    ndk = found(tmp_path, make_ndk(tmp_path / "ndk"))
+    ndk.compiler.write_text("#!/bin/false\n")
+    with pytest.raises(EtcliError) as caught:
+        compilers.verify(ANDROID, ndk.compiler)
+    [problem] = caught.value.problems
+    assert problem.code == "compiler.broken"
+    assert "Install the NDK again" in problem.hint
+
+
 def test_none_named_lists_everything_that_was_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANDROID_NDK", "")
     problem = refused(tmp_path)["ndk.missing"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from etcli.common.errors import ToolError
+from etcli.common.paths import written_path
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.tables.targets import Target
@@ -39,11 +40,11 @@ def wanted_by(
     section = loaded.recipe.build.executorch
     named: tuple[str, Path] | None = None
     if flag is not None:
-        named = FLAG, flag.expanduser().absolute()
+        named = FLAG, written_path(flag)
     elif section.root is not None:
-        named = KEY, loaded.resolve_path(section.root)
+        named = KEY, written_path(loaded.resolve_path(section.root))
     elif value := os.environ.get(VARIABLE):
-        named = f"${VARIABLE}", Path(value).expanduser().absolute()
+        named = f"${VARIABLE}", written_path(value)
     said_by, root = named if named is not None else (KEY, None)
     return Wanted(section.from_, root, said_by, tuple(dict.fromkeys(components)), compiler, android, jobs)
 

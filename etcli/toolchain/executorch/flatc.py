@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from etcli.common.errors import EtcliError, ToolError
+from etcli.common.paths import written_path
 from etcli.toolchain.elf import is_elf, read_elf
 from etcli.toolchain.executorch.wheel import host_package
 from etcli.toolchain.programs import answer, version_in
@@ -29,7 +30,7 @@ def host_flatc(checkout: Path) -> Path | None:
     wants = _wanted_version(checkout)
     chosen = os.environ.get(VARIABLE)
     if chosen:
-        path = Path(chosen).expanduser().absolute()
+        path = written_path(chosen)
         _check_machine(path)
         version = version_in(answer(path, "--version") or "")
         if version is None or (wants is not None and version != wants):
