@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etcli.common.errors import CheckpointError, EtcliError
+from etcli.common.files import check_relative
 from etcli.common.gguf_parts import gguf_parts
 from etcli.common.jsonfile import read_object
 
@@ -65,12 +66,12 @@ class Choice:
 
 
 def choose(source: str, names: Iterable[str]) -> Choice:
-    """The checkpoint among the files of a repository.
+    """The checkpoint among the files of a repository; names that lead out of it, which no honest hub lists, are not among them.
 
     Raises:
         CheckpointError: `hub.files`, there is none, or there are several GGUF models to choose from.
     """
-    names = sorted(names)
+    names = sorted(name for name in names if _is_inside(name))
     for folder in (".", _ORIGINAL):
         inside = {Path(name).name: name for name in names if Path(name).parent == Path(folder)}
         beside = [name for short, name in inside.items() if short in _BESIDE]
@@ -94,6 +95,14 @@ def choose(source: str, names: Iterable[str]) -> Choice:
         code="hub.files",
         hint="Name a repository with model*.safetensors, pytorch_model*.bin, consolidated.*.pth (there or in original/) or a GGUF file.",
     )
+
+
+def _is_inside(name: str) -> bool:
+    try:
+        check_relative(name)
+    except ValueError:
+        return False
+    return True
 
 
 def complete(snapshot: Path) -> Path | None:

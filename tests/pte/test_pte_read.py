@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from etcli.common.errors import ExportError, UsageError
+from etcli.common.errors import ExportError, Problem, UsageError
 from etcli.pte.read import read_program
 
 WRITE = """
@@ -214,3 +217,54 @@ def test_the_memory_plan_is_what_the_runtime_allocates(folder: Path) -> None:
     delegated = read_program(folder / "xnnpack.pte").method("four")
     assert delegated is not None
     assert delegated.constants == 1  # the 1 of ids + 1; the delegate has weight and bias
+
+
+EDITS = st.lists(
+    st.tuples(
+        st.floats(0, 1, exclude_max=True),
+        st.one_of(st.binary(min_size=1, max_size=8), st.sampled_from([bytes(4), b"\xff" * 4, b"\4\0\0\0"])),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=st.sampled_from(["xnnpack.pte", "portable.pte"]), edits=EDITS, length=st.floats(0.2, 1))
+def test_whatever_was_changed_it_is_read_or_refused(
+    name: str, edits: list[tuple[float, bytes]], length: float, folder: Path, tmp_path: Path
+) -> None:
+    whole = (folder / name).read_bytes()
+    data = bytearray(whole)
+    program = read_program(folder / name).program_size
+    for place, content in edits:
+        start = 8 + int(place * (program - 16))
+        data[start : start + len(content)] = content
+    del data[max(8, int(length * len(data))) :]
+    path = tmp_path / "changed.pte"
+    path.write_bytes(data)
+    refused: tuple[Problem, ...] = ()
+    try:
+        facts = read_program(path)
+    except UsageError as error:
+        refused = error.problems
+    if refused:
+        assert [problem.code for problem in refused] == ["pte.invalid"]
+        assert len(refused[0].message) < 400
+        return
+    # what is said of a file that passes can be relied upon by whoever reads on
+    assert facts.program_size <= len(data)
+    for segment in (*facts.segments, *facts.constants):
+        assert 0 <= segment.offset <= segment.offset + segment.size <= len(data)
+    for method in facts.methods:
+        for delegate in method.delegates:
+            assert 0 <= delegate.processed_size <= len(data)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(head=st.sampled_from([b"", b"\x08\0\0\0ET12", b"\x20\0\0\0ET12eh00\x18\0\0\0"]), rest=st.binary(max_size=120))
+def test_any_bytes_are_refused_or_read(head: bytes, rest: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "any.pte"
+    path.write_bytes(head + rest)
+    with contextlib.suppress(UsageError):
+        read_program(path)

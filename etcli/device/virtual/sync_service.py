@@ -27,6 +27,7 @@ _DENT_V2 = struct.Struct("<4sIQQIIIIQqqqI")
 _SEND_V2 = struct.Struct("<4sII")
 _RECEIVE_V2 = struct.Struct("<4sI")
 _MAX_LINK = 4096
+_MAX_MODE = 0xFFFFFFFF
 
 
 class SyncService:
@@ -135,7 +136,8 @@ class SyncService:
     def _send_v1(self, request: str) -> None:
         path, comma, mode_text = request.rpartition(",")
         well_formed = comma and mode_text.isascii() and mode_text.isdigit()
-        self._send(path, int(mode_text) if well_formed else None)
+        mode = int(mode_text) if well_formed else None
+        self._send(path, mode if mode is None or mode <= _MAX_MODE else None)
 
     def _send_v2(self, path: str) -> None:
         name, mode, flags = _SEND_V2.unpack(self._stream.read_exactly(_SEND_V2.size))
