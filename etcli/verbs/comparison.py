@@ -45,8 +45,8 @@ model's residual stream reaches 24,900 in the middle: a step is 0.76 with 16 bit
 A8W8, 200 positions: the largest gap is 8.3, and 190 tokens are the reference's own choice. Nothing of this model is left then, its text is of blanks,
 and a rounding that falls otherwise moves logits by several units: this row finds a network of another kind, no more. The export's comparison
 of each method with the quantised graph is the narrower one.
-A16W4, 200 positions: 1.41, and 184; A16W8, 194 positions: 0.86, and 178; both while rows of caches were still rounded twice, by two ranges, which can
-only have made them larger.
+A16W4, 200 positions: 1.41, and 184; A16W8, 194 positions: 0.86, and 178; both while rows of caches were still rounded twice, by two ranges;
+neither has been measured since.
 A16W16 and A8W4 have not been measured: they take the rows of A16W8 and A8W8.
 """
 
