@@ -43,14 +43,18 @@ _BROKEN = frozenset(
 """Codes of errors that a cable, a hub or an adb server may cause and that pass."""
 
 # $1 is the number of the first file. Then for each: the part, the file, its mode, its SHA-256. A folder of that name would swallow the file.
-# Where the part is gone, this may be the repeat of a command that was carried out and whose answer was lost.
+# Where the part is gone or goes, this may be the repeat of a command that is carried out all the same, and whose answer was lost.
 _SETTLE = """
 number=$1; shift
 while [ $# -ge 4 ]; do
     from=$1; [ -e "$1" ] || from=$2
     sum=$(sha256sum < "$from") && sum=${sum%% *}
+    if [ "$sum" != "$4" ] && [ "$from" = "$1" ] && [ -f "$2" ]; then
+        there=$(sha256sum < "$2") && there=${there%% *}
+        [ "$there" = "$4" ] && from=$2 && sum=$there
+    fi
     if [ "$sum" != "$4" ]; then rm -f "$1"; echo "$number damaged $sum"
-    elif [ "$from" = "$2" ]; then chmod "$3" "$2"; echo "$number placed"
+    elif [ "$from" = "$2" ]; then rm -f "$1"; chmod "$3" "$2"; echo "$number placed"
     elif [ -d "$2" ]; then rm -f "$1"; echo "$number refused it is a folder"
     elif why=$( { chmod "$3" "$1" && mv -f "$1" "$2"; } 2>&1 ); then echo "$number placed"
     else rm -f "$1"; echo "$number refused $why"

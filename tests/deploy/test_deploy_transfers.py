@@ -71,7 +71,8 @@ def test_a_device_that_stays_away_ends_it_and_the_repeat_sends_the_rest(
 
     def patient(self: AdbSender, local: Path, remote: str, **options: Any) -> None:
         if "tiny_2" in remote:  # the first chunk is in its place by then
-            while scene.device.stat(f"{FOLDER}/bundle/chunks/tiny_0.pte") is None:
+            first = file_sha256(scene.workspace.bundle / "chunks/tiny_0.pte")
+            while first not in scene.device.shell(["sha256sum", f"{FOLDER}/bundle/chunks/tiny_0.pte"]).stdout:
                 time.sleep(0.02)
             cable.break_at = [cable.to_device + CHUNK // 2]
             cable.for_good = True
