@@ -24,7 +24,7 @@ from etcli.common.assets import asset_dir
 from etcli.common.errors import BuildError, Problems
 from etcli.common.files import remove_tree, write_if_changed
 from etcli.common.hashing import file_sha256
-from etcli.common.locks import exclusive
+from etcli.common.locks import exclusive, holder
 from etcli.common.workspace import Workspace
 from etcli.manifests.build import BuildManifest
 from etcli.output.console import Console
@@ -109,15 +109,17 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
         )
     inputs = _inputs(loaded, libraries, parts, simulated, target, tools, android, apps, folder, console)
 
+    lock = workspace.build_lock(target.name)
+
     def waiting() -> None:
-        console.note(f"waiting for another build in {folder}")
+        console.note(f"waiting for another process that uses {folder}: {holder(lock)}")
 
     if options.dry_run:
         return _planned(folder, inputs, options)
     for remark in tools.ndk.remarks() if tools.ndk is not None else ():
         console.note(remark)
     try:
-        with exclusive(folder.parent / f".{target.name}.lock", on_wait=waiting):
+        with exclusive(lock, on_wait=waiting, what=f"build of {loaded.recipe.name} for {target.name}"):
             planned = _planned(folder, inputs, options)
             if planned.current:
                 console.note(f"build for {target.name}: current")

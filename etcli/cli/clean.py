@@ -19,11 +19,11 @@ def command(invocation: Invocation, on_device: bool) -> None:
     """
     from etcli.verbs.clean import clean_device, clean_quantised, clean_workspace
 
-    result = (
-        clean_device(invocation.loaded, invocation.device(), invocation.console)
-        if on_device
-        else clean_quantised(invocation.loaded, clean_workspace(invocation.workspace), invocation.console)
-    )
+    if on_device:
+        result = clean_device(invocation.loaded, invocation.device(), invocation.console)
+    else:
+        cleaned = clean_workspace(invocation.workspace, invocation.console)
+        result = clean_quantised(invocation.loaded, cleaned, invocation.console)
     invocation.console.print(f"removed {result.files} files from {result.place}")
     if result.quantised is not None:
         invocation.console.print(f"removed {result.quantised_files} files from {result.quantised}")

@@ -5,9 +5,10 @@ No option has a parameter of another name than its flag: click makes the name of
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from etcli.recipe.loaded import LoadedRecipe
 
 Verb = Callable[..., Any]
+_WORKERS = frozenset({"export", "build", "deploy", "run", "smoke", "bench", "bundle pack"})
+"""Verbs that read or write a workspace while they work: `clean` waits for them."""
+
 R = TypeVar("R")
 
 
@@ -57,6 +61,7 @@ class Invocation:
     virtual: str | None = None
     serials: tuple[str, ...] = ()
     all: bool = False
+    held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @functools.cached_property
     def loaded(self) -> LoadedRecipe:
@@ -80,18 +85,21 @@ class Invocation:
             raise RecipeError.many(problems)
         return self.loaded
 
-    @property
+    @functools.cached_property
     def workspace(self) -> Workspace:
-        """The recipe's folders."""
+        """The recipe's folders; where the verb works in them, no other etcli cleans them before the call ends."""
         from etcli.common.text import is_line
-        from etcli.common.workspace import Workspace
+        from etcli.common.workspace import Workspace, in_use
 
         root = str(self.workspace_root.absolute())
         if not is_line(root):
             raise click.UsageError(
                 f"a workspace cannot be in {root!r}: manifests and build files hold UTF-8 without control characters only"
             )
-        return Workspace(self.workspace_root.absolute(), self.loaded.recipe.name)
+        workspace = Workspace(self.workspace_root.absolute(), self.loaded.recipe.name)
+        if self.command in _WORKERS:
+            self.held.enter_context(in_use(workspace, self.console.note))
+        return workspace
 
     @property
     def device_chosen(self) -> bool:
@@ -169,7 +177,8 @@ def _call(name: str, function: Verb, values: dict[str, Any]) -> Any:
         if invocation.serial and invocation.virtual:
             raise click.UsageError("--serial and --device virtual exclude each other")
     try:
-        return function(invocation, **values)
+        with invocation.held:
+            return function(invocation, **values)
     except BaseException as error:
         error.etcli_warnings = tuple(invocation.console.warnings)  # type: ignore[attr-defined]
         error.etcli_json = as_json  # type: ignore[attr-defined]

@@ -4,22 +4,82 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import getpass
+import os
+import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
+
+_LONGEST_HOLDER = 300
 
 
 @contextlib.contextmanager
-def exclusive(path: Path, *, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+def exclusive(path: Path, *, on_wait: Callable[[], None] | None = None, what: str | None = None) -> Iterator[None]:
     """Hold the lock file `path` for the length of the block; `on_wait` is called once if another process has it.
 
-    The file stays: removing it would let two processes hold two locks of one name.
+    The file stays, unless its holder removes it, as `etcli clean` does: whoever waited for it takes the lock of the file that is there then.
+
+    Args:
+        what: what is done meanwhile, as `export of NAME`, which `holder` tells others.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if on_wait is not None:
-                on_wait()
-            fcntl.flock(file, fcntl.LOCK_EX)
+    with _held(path, fcntl.LOCK_EX, on_wait) as file:
+        if what is not None:
+            with contextlib.suppress(OSError):
+                file.truncate(0)
+                file.write(f"etcli {what}, process {os.getpid()} of {_user()} on {platform.node()}".encode())
+                file.flush()
         yield
+
+
+@contextlib.contextmanager
+def shared(path: Path, *, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold the lock file `path` together with others that share it; whoever wants it alone waits for all of them, and they for it."""
+    with _held(path, fcntl.LOCK_SH, on_wait):
+        yield
+
+
+@contextlib.contextmanager
+def _held(path: Path, kind: int, on_wait: Callable[[], None] | None) -> Iterator[BinaryIO]:
+    waited = False
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            file = path.open("ab")
+        except FileNotFoundError:  # its folder was removed this very moment
+            continue
+        with file:
+            try:
+                fcntl.flock(file, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if on_wait is not None and not waited:
+                    on_wait()
+                waited = True
+                fcntl.flock(file, kind)
+            if _is_there(path, file):
+                yield file
+                return
+
+
+def holder(path: Path) -> str:
+    """Who has the lock, as far as it says, as `etcli export of NAME, process 4711 of me on laptop`."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        text = file.read(_LONGEST_HOLDER).decode("utf-8", errors="replace").strip()
+        if text:
+            return text
+    return "another etcli"
+
+
+def _is_there(path: Path, file: BinaryIO) -> bool:
+    """Whether the open file is still the one of that name."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return str(os.getuid())

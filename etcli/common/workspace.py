@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
 
+from etcli.common.locks import shared
 from etcli.common.paths import written_path
 
 
@@ -34,6 +38,20 @@ class Workspace:
         return self.home / "export"
 
     @property
+    def use_lock(self) -> Path:
+        """What every stage shares while it works, and what `clean` wants alone."""
+        return self.home / ".lock"
+
+    @property
+    def export_lock(self) -> Path:
+        """What an export holds from its beginning to its end."""
+        return self.export_work / ".lock"
+
+    def build_lock(self, target: str) -> Path:
+        """What a build for `target` holds from its beginning to its end."""
+        return self.builds / f".{target}.lock"
+
+    @property
     def deploy_work(self) -> Path:
         """Files that `deploy` makes from the bundle for a runner that reads another format."""
         return self.home / "deploy"
@@ -51,6 +69,17 @@ class Workspace:
     def runs(self) -> Path:
         """Run records and captured device output."""
         return self.home / "runs"
+
+
+@contextlib.contextmanager
+def in_use(workspace: Workspace, say: Callable[[str], None]) -> Iterator[None]:
+    """Keeps `clean` out of `workspace` during the block, if it is there and may be written; what is waited for is said."""
+    wait = functools.partial(say, f"waiting for another etcli that cleans {workspace.home}")
+    with contextlib.ExitStack() as stack:
+        if workspace.home.is_dir():
+            with contextlib.suppress(OSError):  # a workspace that may only be read is not cleaned either
+                stack.enter_context(shared(workspace.use_lock, on_wait=wait))
+        yield
 
 
 def cache_dir() -> Path:

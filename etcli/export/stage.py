@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import functools
 import os
 import platform
 import time
@@ -21,7 +20,7 @@ from etcli.checkpoint.source import fetch, peek
 from etcli.common.errors import CheckpointError, EtcliError, ExportError, InterruptedByUser
 from etcli.common.files import is_no_space
 from etcli.common.hashing import value_sha256
-from etcli.common.locks import exclusive
+from etcli.common.locks import exclusive, holder
 from etcli.common.workspace import Workspace
 from etcli.export.assembly import Assembly, remove_leftovers, stop_sources, united_config
 from etcli.export.backends.base import Backend
@@ -93,11 +92,14 @@ def export(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions, c
     if options.dry_run:
         return _dry_run(loaded, workspace, options, console)
     source = fetch(loaded, console)
-    wait = functools.partial(console.note, f"waiting for another export into {workspace.home}")
+
+    def wait() -> None:
+        console.note(f"waiting for another process that uses {workspace.home}: {holder(workspace.export_lock)}")
+
     try:
         if not workspace.export_work.exists():
             _planned_from_source(loaded, source)  # what is refused here leaves no folder
-        with exclusive(workspace.export_work / ".lock", on_wait=wait):
+        with exclusive(workspace.export_lock, on_wait=wait, what=f"export of {loaded.recipe.name}"):
             # what is wrong with the text is said before the long work
             ids = None if text is None else evaluation_ids(open_tokenizer(source), text, options.evaluate_text)
             result = _Export(loaded, workspace, options, console, backend, source).run()

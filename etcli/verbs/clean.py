@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fnmatch
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +14,7 @@ from etcli.build.record import RECORD
 from etcli.build.render import BINARY_DIR, MACHINE_FILE
 from etcli.common.errors import EtcliError
 from etcli.common.files import remove_tree
+from etcli.common.locks import exclusive, holder
 from etcli.common.workspace import Workspace
 from etcli.deploy.clean import clean as clean_deployment
 from etcli.device.base import Device
@@ -21,7 +24,7 @@ from etcli.recipe.loaded import LoadedRecipe
 from etcli.tables.targets import load_targets
 
 # What the stages make, as patterns of names, folder by folder: whatever has another name was put there by somebody else.
-_HOME = ("bundle", "bundle.recipe.yaml", "deploy", "export")
+_HOME = (".lock", "bundle", "bundle.recipe.yaml", "deploy", "export")
 _RUNS = ("[0-9]" * 8 + "T" + "[0-9]" * 6 + ".*Z",)
 _BUILD = (
     "CMakeLists.txt",
@@ -53,8 +56,9 @@ class Cleaned:
 
 @dataclass
 class _Sweep:
-    """Removes by name, and remembers what it leaves. No link is followed: etcli makes none."""
+    """Removes by name, and remembers what it leaves. No link is followed: etcli makes none. `locks` are removed and not counted."""
 
+    locks: frozenset[Path] = frozenset()
     files: int = 0
     kept: list[Path] = field(default_factory=list)
 
@@ -67,27 +71,45 @@ class _Sweep:
                 yield path
                 _remove_empty(path)
             elif _is_one_of(path.name, ours):
-                self.files += sum(entry.is_symlink() or entry.is_file() for entry in (path, *path.rglob("*")))
+                found = (entry for entry in (path, *path.rglob("*")) if entry.is_symlink() or entry.is_file())
+                self.files += sum(entry not in self.locks for entry in found)
                 remove_tree(path)
             else:
                 self.kept.append(path)
 
 
-def clean_workspace(workspace: Workspace) -> Cleaned:
-    """Remove what the stages made in `<workspace>/<name>`, and the folders that this leaves empty. Caches stay, as does what others put there."""
+def clean_workspace(workspace: Workspace, console: Console) -> Cleaned:
+    """Remove what the stages made in `<workspace>/<name>`, and the folders that this leaves empty. Caches stay, as does what others put there.
+
+    Whoever is at work there is waited for, and comes to an empty workspace if it started meanwhile.
+    """
     home = workspace.home
+    if not home.is_dir():
+        return Cleaned(str(home), 0)
     targets = tuple(load_targets())
-    beside = [name for target in targets for name in (f".{target}.lock", f"{target}.recipe.yaml")]
-    sweep = _Sweep()
-    for folder in sweep.folder(home, _HOME, (workspace.runs.name, workspace.builds.name)):
+    locks = (workspace.use_lock, workspace.export_lock, *(workspace.build_lock(target) for target in targets))
+    with contextlib.ExitStack() as stack:
+        for lock in locks:
+            stack.enter_context(exclusive(lock, on_wait=functools.partial(_say_waiting, home, lock, console)))
+        sweep = _swept(workspace, targets, _Sweep(frozenset(locks)))
+    return Cleaned(str(home), sweep.files, tuple(path.relative_to(home).as_posix() for path in sweep.kept))
+
+
+def _say_waiting(home: Path, lock: Path, console: Console) -> None:
+    console.note(f"waiting for another process that uses {home}: {holder(lock)}")
+
+
+def _swept(workspace: Workspace, targets: tuple[str, ...], sweep: _Sweep) -> _Sweep:
+    beside = [name for target in targets for name in (workspace.build_lock(target).name, f"{target}.recipe.yaml")]
+    for folder in sweep.folder(workspace.home, _HOME, (workspace.runs.name, workspace.builds.name)):
         if folder == workspace.runs:
             list(sweep.folder(folder, _RUNS))
         else:
             for build in sweep.folder(folder, beside, targets):
                 list(sweep.folder(build, _BUILD))
-    for folder in (home, workspace.root):
+    for folder in (workspace.home, workspace.root):
         _remove_empty(folder)
-    return Cleaned(str(home), sweep.files, tuple(path.relative_to(home).as_posix() for path in sweep.kept))
+    return sweep
 
 
 def clean_quantised(loaded: LoadedRecipe, cleaned: Cleaned, console: Console) -> Cleaned:

@@ -18,6 +18,7 @@ from etcli.deploy.wanted import Sources, wanted_files
 from etcli.device.builds import LocalBuild
 from etcli.export.assembly import Assembly
 from etcli.manifests.bundle import BundleManifest
+from etcli.output.console import Console
 from etcli.recipe.outdated import MANIFEST
 from etcli.tokenizer.llama2c import llama2c_bytes
 from etcli.tokenizer.opening import open_tokenizer
@@ -68,7 +69,7 @@ def test_the_mtk_runner_gets_the_binary(scene: Scene, tmp_path: Path) -> None:
     before = made.local.stat().st_mtime_ns
     wanted_files(sources(scene, None, "mtk"))
     assert made.local.stat().st_mtime_ns == before
-    clean_workspace(scene.workspace)
+    clean_workspace(scene.workspace, Console(verbosity=-1))
     assert not made.local.exists()
 
 

@@ -3,7 +3,10 @@
 import samples
 
 from etcli.common.workspace import Workspace
+from etcli.output.console import Console
 from etcli.verbs.clean import clean_workspace
+
+QUIET = Console(verbosity=-1)
 
 
 def test_only_this_recipes_folder_goes(tmp_path):
@@ -16,7 +19,7 @@ def test_only_this_recipes_folder_goes(tmp_path):
     outside.mkdir()
     (outside / "file").write_text("keep")
     (mine.home / "link").symlink_to(outside)
-    cleaned = clean_workspace(mine)
+    cleaned = clean_workspace(mine, QUIET)
     assert (cleaned.files, cleaned.kept) == (1, ("link",))
     assert not mine.bundle.exists()
     assert (other.bundle / "manifest.json").exists()
@@ -26,9 +29,9 @@ def test_only_this_recipes_folder_goes(tmp_path):
 def test_an_empty_workspace_goes_too_and_twice_is_fine(tmp_path):
     workspace = Workspace(tmp_path / ".etcli", "mine")
     workspace.home.mkdir(parents=True)
-    assert clean_workspace(workspace).files == 0
+    assert clean_workspace(workspace, QUIET).files == 0
     assert not workspace.root.exists()
-    assert clean_workspace(workspace).files == 0
+    assert clean_workspace(workspace, QUIET).files == 0
 
 
 def test_all_that_the_stages_make_goes(tmp_path):
@@ -51,7 +54,7 @@ def test_all_that_the_stages_make_goes(tmp_path):
     ):
         (workspace.home / path).parent.mkdir(parents=True, exist_ok=True)
         (workspace.home / path).write_text("made")
-    assert clean_workspace(workspace).kept == ()
+    assert clean_workspace(workspace, QUIET).kept == ()
     assert not workspace.root.exists()
 
 
@@ -68,7 +71,7 @@ def test_what_etcli_did_not_make_stays_and_is_named(tmp_path):
     for path in (*theirs, "build/host/CMakePresets.json"):
         (workspace.home / path).parent.mkdir(parents=True, exist_ok=True)
         (workspace.home / path).write_text("mine")
-    assert clean_workspace(workspace).kept == (
+    assert clean_workspace(workspace, QUIET).kept == (
         "build/host/CMakeUserPresets.json",
         "build/host/out",
         "build/mine",
