@@ -157,9 +157,8 @@ class _Work:
                             self._parts.append(part)
                             sender.send(file.local, part, executable=file.executable, progress=self._count)
                             self._arrived.append((file, part))
-                            # Files that arrive while the thread is busy are settled together.
-                            if not settling or settling[-1].done():
-                                settling.append(helper.submit(self._settle))
+                            # Files that arrive while the thread is busy are settled together by the next of these.
+                            settling.append(helper.submit(self._settle))
                 except DeviceError:
                     broken = True
                     raise
