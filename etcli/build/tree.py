@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from etcli.build.render import ARCHIVES, BINARY_DIR, BUILD_TYPE
+from etcli.build.render import ARCHIVES, BINARY_DIR, BUILD_TYPE, OWN_FOLDER
 from etcli.common.errors import BuildError
 from etcli.common.files import remove_tree
 from etcli.common.process import describe_exit, stream
@@ -71,7 +71,8 @@ class Tree:
         ignored = sorted(name for name in hidden_variables() if os.environ[name])
         if ignored:
             self.console.note(f"    not used for a build, whose flags stand in its project: {', '.join(ignored)}")
-        lines = self._run(["--preset", self.preset], "configure")
+        # A folder of operators that an earlier recipe named would win over that of machine.cmake.
+        lines = self._run(["--preset", self.preset, "-U", f"{OWN_FOLDER}*"], "configure")
         if lines is not None:
             self._fail("configure", "CMake could not configure the build", lines, configure_errors(lines))
         found = cache_value(self.path / "CMakeCache.txt", "CMAKE_BUILD_TYPE")

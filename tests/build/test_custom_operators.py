@@ -97,6 +97,19 @@ def test_a_folder_that_moved_is_built_from_nothing(with_ops: Builder, shout: Pat
     assert plan[0] == f"remove the build tree: folder of shout_ops changed from {shout} to {moved}"
 
 
+def test_another_folder_of_a_name_that_the_build_tree_had_before_is_the_one_compiled(
+    with_ops: Builder, builder: Builder, shout: Path, tmp_path: Path
+) -> None:
+    with_ops(configure_only=True)
+    builder(configure_only=True)
+    other = Path(shutil.copytree(shout, tmp_path / "other"))
+    tree = with_ops(ops=("./other",), configure_only=True).folder / "cmake-build"
+    assert cmake.cache_value(tree / "CMakeCache.txt", "ETCLI_OPERATORS_shout_ops") == str(other)
+    commands = (tree / "compile_commands.json").read_text()
+    assert f"{other}/" in commands
+    assert f"{shout}/" not in commands
+
+
 def test_the_project_works_without_etcli_and_elsewhere(
     with_ops: Builder, shout: Path, native: Path, tmp_path: Path
 ) -> None:
