@@ -22,7 +22,7 @@ from etcli.build.tree import CONFIGURED, Tree
 from etcli.build.vendor import vendor_libraries
 from etcli.common.assets import asset_dir
 from etcli.common.errors import BuildError, Problems
-from etcli.common.files import remove_tree, write_if_changed
+from etcli.common.files import remove_tree, remove_unfinished, write_if_changed
 from etcli.common.hashing import file_sha256
 from etcli.common.locks import exclusive, holder
 from etcli.common.workspace import Workspace
@@ -220,6 +220,19 @@ def _clean_reason(folder: Path, configured: BuildRecord | None, inputs: Inputs, 
     return None if build_type == BUILD_TYPE else f"its cache says {build_type or 'no'} build type, not {BUILD_TYPE}"
 
 
+def _resolved(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.recipe.yaml")
+
+
+def _remove_leftovers(folder: Path, inputs: Inputs) -> None:
+    """What a build that was killed has left half-written: the lock says that no other is at it."""
+    for path in (*inputs.files, RECORD, MANIFEST, f"{BINARY_DIR}/{CONFIGURED}"):
+        remove_unfinished((folder / path).parent, [Path(path).name])
+    remove_unfinished(folder.parent, [_resolved(folder).name])
+    for stage in folder.glob(".stage.*"):
+        remove_tree(stage)
+
+
 def _build(
     loaded: LoadedRecipe, folder: Path, inputs: Inputs, options: BuildOptions, plan: tuple[str, ...], console: Console
 ) -> BuildResult:
@@ -230,7 +243,8 @@ def _build(
     if not options.configure_only:
         # From here to its own replacement the old stage is outdated, and must not be taken for a current one.
         (folder / MANIFEST).unlink(missing_ok=True)
-    write_resolved(loaded, folder.with_name(f"{folder.name}.recipe.yaml"))
+    _remove_leftovers(folder, inputs)
+    write_resolved(loaded, _resolved(folder))
     own = tuple(library for library in inputs.libraries if library.own)
     env = {"ANDROID_NDK": str(inputs.tools.ndk.root)} if inputs.tools.ndk is not None else {}
     tree = Tree(folder, cmake.find(), inputs.target.name, console, own, env)

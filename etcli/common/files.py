@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -47,6 +48,13 @@ def write_if_changed(path: Path, content: bytes | str, *, mode: int = 0o644) -> 
             return False
     write_atomically(path, data, mode=mode)
     return True
+
+
+def remove_unfinished(folder: Path, names: Iterable[str]) -> None:
+    """Remove what `atomic_writer` left of these files of `folder` in a process that was killed. Nobody else may be writing them."""
+    for name in names:
+        for path in folder.glob(f".{glob.escape(name)}.*.tmp"):
+            path.unlink(missing_ok=True)
 
 
 def contained(root: Path, relative: str) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from etcli.common.errors import CheckpointError
-from etcli.common.files import remove_tree, write_atomically
+from etcli.common.files import remove_tree, remove_unfinished, write_atomically
 from etcli.common.hashing import file_sha256
 from etcli.common.workspace import Workspace
 from etcli.export.inputs import tool_versions
@@ -179,6 +179,7 @@ def remove_leftovers(workspace: Workspace) -> None:
             folder.rename(workspace.bundle)
         else:
             remove_tree(folder)
+    remove_unfinished(workspace.home, ["bundle.recipe.yaml"])
 
 
 def _chunk_file(path: str, outcome: Outcome) -> ChunkFile:
