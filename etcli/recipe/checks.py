@@ -103,6 +103,12 @@ def _mtk_runner(recipe: Recipe) -> Iterator[Finding]:
             f"the mtk runner copies rows of the embedding into the first chunk as they are, which takes float32 and not {embedding}",
             "Use embedding: fp32 (or leave it out).",
         )
+    if recipe.run.temperature > 0:
+        yield (
+            "run.temperature",
+            "the mtk runner takes the likeliest token each time",
+            "Use temperature: 0, or runner: etcli.",
+        )
 
 
 def _target(recipe: Recipe) -> Iterator[Finding]:
@@ -154,7 +160,7 @@ CHECKS = (
     Check(("export.backend", "export.embedding"), embedding_findings),
     Check(("export.backend", "export.python"), worker_findings),
     Check(("export.backend", "export.cache"), _ring),
-    Check(("run.runner", "export.cache", "export.shapes", "export.embedding"), _mtk_runner),
+    Check(("run.runner", "run.temperature", "export.cache", "export.shapes", "export.embedding"), _mtk_runner),
 )
 
 

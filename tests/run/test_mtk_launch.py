@@ -16,6 +16,7 @@ from etcli.common.errors import CheckpointError, EtcliError, UsageError
 from etcli.common.workspace import Workspace
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.model import RopeConfig
+from etcli.manifests.run_record import Sampling
 from etcli.run.prompt import open_bundle_tokenizer, prompt_ids
 from etcli.run.runners import Job, Launch
 from etcli.run.runners.mtk_runner import MtkRunner
@@ -205,3 +206,12 @@ def test_every_problem_at_once(bundles: Bundles, tmp_path: Path) -> None:
     with pytest.raises(EtcliError) as caught:
         RUNNER.launch(replace(job, bundle=wrong))
     assert {problem.code for problem in caught.value.problems} == {"mtk.embedding", "mtk.rope_scaling"}
+
+
+def test_what_this_runner_cannot_do_is_refused_at_once(bundles: Bundles, tmp_path: Path) -> None:
+    job = bundles.job(bpe_folder(tmp_path / "model"))
+    drawn = Sampling(temperature=0.7, top_p=0.9, seed=1)
+    with pytest.raises(EtcliError) as caught:
+        RUNNER.launch(replace(job, sampling=drawn, interactive=True, forced=True))
+    assert {problem.code for problem in caught.value.problems} == {"mtk.sampling", "mtk.interactive"}
+    assert {problem.exit_code for problem in caught.value.problems} == {2}
