@@ -164,6 +164,17 @@ def test_expressions_are_not_evaluated(written: Path, tmp_path: Path) -> None:
     assert not mark.exists()
 
 
+@pytest.mark.parametrize(
+    "text", ["Pow(9, Pow(9, Pow(9, 9)))", "9**9**9**9", "s0**4**4**4", "Pow(Integer(9), Integer(4))", "1" * 60 + "!"]
+)
+def test_expressions_that_would_take_for_ever_are_refused(text: str, written: Path, tmp_path: Path) -> None:
+    def edit(model: dict[str, Any]) -> None:
+        values = model["graph_module"]["graph"]["sym_int_values"]
+        next(iter(values.values()))["as_expr"]["expr_str"] = text
+
+    assert "no sum of products" in refused(edited(written, tmp_path / "chunk.pt2", "models/model.json", edit))
+
+
 def test_guards_are_refused(written: Path, tmp_path: Path) -> None:
     def edit(model: dict[str, Any]) -> None:
         model["guards_code"] = ["print('ran')"]

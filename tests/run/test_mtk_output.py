@@ -158,3 +158,11 @@ def test_another_status_gives_no_result() -> None:
 
 def test_numbers_beyond_any_vocabulary_are_refused_as_tokens() -> None:
     assert not any(isinstance(event, Stats) for event in events(output("{9999999999999999999}")))
+
+
+@pytest.mark.parametrize("printed", ["0." + "0" * 309 + "1", "0." + "0" * 400 + "1", "9" * 400 + ".0", "0.0"])
+def test_times_that_no_run_takes_give_no_rates(printed: str) -> None:
+    log = LOG.format(speed=printed).replace("0.500000 sec", f"{printed} sec")
+    last = stats(events(output("{10, 11, 12, 13}"), log))
+    assert (last.new_tokens, last.stop_reason) == (4, "max_new_tokens")
+    assert (last.decode_tokens_per_s, last.prefill_tokens_per_s) == (None, None)

@@ -35,8 +35,11 @@ _OPERATOR = re.compile(
     r"torch\.ops\.(?:aten|quantized_decomposed)\.[a-z0-9_]+\.[A-Za-z0-9_]+|_operator\.(?:add|mul|sub|floordiv|getitem)"
 )
 
+_SYMBOL = r"Symbol\('s\d+', positive=True, integer=True\)"
+# Powers of one symbol alone: a tower of a few digits would keep sympy busy for ever. One digit at a time, or a long number would keep `re` so.
 _EXPRESSION = re.compile(
-    r"(?:Symbol\('s\d+', positive=True, integer=True\)|(?:Add|Mul|Pow|Integer|FloorDiv|Mod|Max|Min)(?=\()|\bs\d+\b|[0-9]+|[-+*(), ])*"
+    rf"(?:Pow\({_SYMBOL}, Integer\([2-4]\)\)|{_SYMBOL}|(?:Add|Mul|Integer|FloorDiv|Mod|Max|Min)(?=\()"
+    r"|\bs\d+\*\*[2-4](?![\d*])|\bs\d+\b|[0-9]|[-+(), ]|(?<!\*)\*(?!\*))*"
 )
 _WEIGHT_NAME = re.compile(r"weight_\d+")
 _LARGEST_JSON = 1 << 30

@@ -141,7 +141,7 @@ class MtkReader:
         # Each token after the first is one timed call. The printed speed divides one more than those by their time, unless the end id ended the loop.
         steps = len(generated) - 1
         counted = steps if steps and generated[-1] == self.eos_id else steps + 1
-        decode_s = counted / speed if steps and speed else None
+        decode_s = _finite(counted, speed) if steps else None
         return Stats.model_validate(
             {
                 "event": "stats",
@@ -152,8 +152,8 @@ class MtkReader:
                 "prefill_s": prefill_s,
                 "decode_s": decode_s,
                 "decode_steps": steps,
-                "prefill_tokens_per_s": len(self.prompt_ids) / prefill_s if prefill_s else None,
-                "decode_tokens_per_s": steps / decode_s if decode_s else None,
+                "prefill_tokens_per_s": _finite(len(self.prompt_ids), prefill_s),
+                "decode_tokens_per_s": _finite(steps, decode_s) if steps else None,
                 "time_to_first_token_s": prefill_s,
                 "peak_memory_bytes": None,
                 "chunk_seconds": (),
@@ -178,6 +178,12 @@ def _number(messages: list[_Message], pattern: re.Pattern[str]) -> float | None:
     found = next((match for message in messages if (match := pattern.match(message.text))), None)
     value = None if found is None else float(found[1])
     return value if value and math.isfinite(value) else None
+
+
+def _finite(count: int, by: float | None) -> float | None:
+    """`count` divided by `by`; None without it, and where a printed number is so small that nothing is left of it."""
+    found = count / by if by else math.inf
+    return found if math.isfinite(found) else None
 
 
 def _ids(line: str) -> tuple[int, ...] | None:
