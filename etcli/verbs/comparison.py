@@ -45,7 +45,7 @@ model's residual stream reaches 24,900 in the middle: a step is 0.76 with 16 bit
 A8W8, 200 positions: the largest gap is 8.3, and 190 tokens are the reference's own choice. Nothing of this model is left then, its text is of blanks,
 and a rounding that falls otherwise moves logits by several units: this row finds a network of another kind, no more. The export's comparison
 of each method with the quantised graph is the narrower one.
-A16W8, 50 positions: 1.1, and 38; before caches had the range of what joins them, 0.86 and 178 over 194 positions of four other texts.
+A16W8, 50 positions: 1.1, and 38; before caches had the range of what joins them, 0.86 and 178 over 194 positions of four texts.
 A16W4, 200 positions, before that too: 1.41, and 184.
 A16W16 and A8W4 have not been measured: they take the rows of A16W8 and A8W8.
 """
