@@ -49,8 +49,9 @@ def named_in_initialisers(elf: ELFFile, pointers: Mapping[int, int], text_at: Ca
         for section in elf.iter_sections("SHT_PROGBITS")
         if section["sh_flags"] & 4  # SHF_EXECINSTR
     ]
-    begin = array["sh_addr"]
-    entries = [pointers[place] for place in range(begin, begin + array["sh_size"], 8) if place in pointers]
+    # Of the words that there are those inside, since a damaged file may give the array any size.
+    inside = range(array["sh_addr"], array["sh_addr"] + array["sh_size"], 8)
+    entries = [target for place, target in sorted(pointers.items()) if place in inside]
     found: list[str] = []
     seen: set[int] = set()
     calls = [entries]

@@ -226,7 +226,8 @@ def configured(folder: Path, **env: str) -> str:
 def test_the_project_alone_says_what_ndk_it_wants(render: Callable[..., dict[str, str]], tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
-    for name, text in render("27.2.12479018").items():
+    rendered = render("27.2.12479018")
+    for name, text in rendered.items():
         if name != "machine.cmake":
             (project / name).write_text(text)
     text = configured(project)
@@ -239,3 +240,8 @@ def test_the_project_alone_says_what_ndk_it_wants(render: Callable[..., dict[str
     assert f"this project is for NDK r27c (27.2.12479018), and {other} is 26.3.11579264" in configured(
         project, ANDROID_NDK=str(other)
     )
+    # What is named and is none has nothing else taken in its place.
+    (project / "machine.cmake").write_text(rendered["machine.cmake"])
+    wrong = configured(project, ANDROID_NDK=str(tmp_path / "nowhere"))
+    assert "there is no Android NDK" in wrong
+    assert f"{tmp_path}/nowhere/build/cmake" in wrong

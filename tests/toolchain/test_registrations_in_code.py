@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 import subprocess
 from pathlib import Path
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from etcli.common.errors import UsageError
 from etcli.toolchain.registrations import read_registrations
@@ -111,3 +113,15 @@ def test_damaged_tables_are_no_crash(tmp_path: Path) -> None:
         (tmp_path / "bad.so").write_bytes(whole[:place] + b"\xff" * 16 + whole[place + 16 :])
         with contextlib.suppress(UsageError):
             read_registrations(tmp_path / "bad.so")
+
+
+@pytest.mark.timeout(60)
+def test_an_array_of_initialisers_without_an_end_is_no_hang(tmp_path: Path) -> None:
+    path = shared(tmp_path / "lib.so", BODY, "g++", "-O2")
+    data = bytearray(path.read_bytes())
+    with path.open("rb") as file:
+        elf = ELFFile(file)
+        header = elf["e_shoff"] + elf.get_section_index(".init_array") * elf["e_shentsize"]
+    struct.pack_into("<Q", data, header + 32, 1 << 60)  # sh_size
+    path.write_bytes(data)
+    assert read_registrations(path).operators == ("shout::thrice", "shout::twice.out")
