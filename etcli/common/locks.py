@@ -13,6 +13,14 @@ from typing import BinaryIO
 
 _LONGEST_HOLDER = 300
 
+_descriptors: list[int] = []
+
+
+def held() -> tuple[int, ...]:
+    """The descriptors of the locks that this process holds. A program that inherits them holds the locks as long as it lives:
+    one that outlives a killed etcli keeps others from what it still writes."""
+    return tuple(_descriptors)
+
 
 @contextlib.contextmanager
 def exclusive(path: Path, *, on_wait: Callable[[], None] | None = None, what: str | None = None) -> Iterator[None]:
@@ -57,7 +65,11 @@ def _held(path: Path, kind: int, on_wait: Callable[[], None] | None) -> Iterator
                 waited = True
                 fcntl.flock(file, kind)
             if _is_there(path, file):
-                yield file
+                _descriptors.append(file.fileno())
+                try:
+                    yield file
+                finally:
+                    _descriptors.remove(file.fileno())
                 return
 
 

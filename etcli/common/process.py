@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from etcli.common import locks
+
 
 @dataclass(frozen=True)
 class Completed:
@@ -66,11 +68,13 @@ def stream(
 ) -> int:
     """Run a program, call `on_line` with each line of its merged output, optionally keep it all in `log`; return its exit status.
 
+    It holds the locks that this process holds: should this one be killed, the next waits for what the program and its children still write.
+
     Raises:
         FileNotFoundError: there is no such program.
     """
     words = tuple(str(word) for word in argv)
-    process = _start(words, cwd, env, stdin=subprocess.DEVNULL, merge=True)
+    process = _start(words, cwd, env, stdin=subprocess.DEVNULL, merge=True, keep=locks.held())
     with _ended(process), contextlib.ExitStack() as stack:
         sink = None
         if log is not None:
@@ -142,7 +146,13 @@ def describe_exit(code: int) -> str:
 
 
 def _start(
-    argv: tuple[str, ...], cwd: Path | None, env: Mapping[str, str | None] | None, *, stdin: int, merge: bool
+    argv: tuple[str, ...],
+    cwd: Path | None,
+    env: Mapping[str, str | None] | None,
+    *,
+    stdin: int,
+    merge: bool,
+    keep: tuple[int, ...] = (),
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         argv,
@@ -152,6 +162,7 @@ def _start(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT if merge else subprocess.PIPE,
         start_new_session=True,
+        pass_fds=keep,
     )
 
 

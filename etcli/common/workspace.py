@@ -11,7 +11,7 @@ from pathlib import Path
 
 import platformdirs
 
-from etcli.common.locks import shared
+from etcli.common.locks import holder, shared
 from etcli.common.paths import written_path
 
 
@@ -80,6 +80,24 @@ def in_use(workspace: Workspace, say: Callable[[str], None]) -> Iterator[None]:
             with contextlib.suppress(OSError):  # a workspace that may only be read is not cleaned either
                 stack.enter_context(shared(workspace.use_lock, on_wait=wait))
         yield
+
+
+@contextlib.contextmanager
+def unchanged(workspace: Workspace, say: Callable[[str], None]) -> Iterator[None]:
+    """Keeps exports and builds from replacing what they made in `workspace` during the block; one under way is waited for, which is said.
+
+    Several may read at once. A workspace that may only be read needs no lock.
+    """
+    with contextlib.ExitStack() as stack:
+        for lock in (workspace.export_lock, *sorted(workspace.builds.glob(".*.lock"))):
+            if lock.exists():
+                with contextlib.suppress(OSError):
+                    stack.enter_context(shared(lock, on_wait=functools.partial(_say_who, workspace, lock, say)))
+        yield
+
+
+def _say_who(workspace: Workspace, lock: Path, say: Callable[[str], None]) -> None:
+    say(f"waiting for another process that uses {workspace.home}: {holder(lock)}")
 
 
 def cache_dir() -> Path:

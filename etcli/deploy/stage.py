@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import etcli
 from etcli.common.errors import DeployError, EtcliError, InterruptedByUser
 from etcli.common.hashing import file_sha256
-from etcli.common.workspace import Workspace
+from etcli.common.workspace import Workspace, unchanged
 from etcli.deploy.apply import apply
 from etcli.deploy.fit import check_fit
 from etcli.deploy.listing import Listing, check_folder, hashes, list_folder
@@ -49,6 +49,15 @@ def deploy(
         DeviceError: the device cannot be reached.
         InterruptedByUser: Ctrl-C; the device then has no manifest, and the next deploy sends only the rest.
     """
+    if options.dry_run:
+        return _deploy(loaded, workspace, device, options, console)
+    with unchanged(workspace, console.note):
+        return _deploy(loaded, workspace, device, options, console)
+
+
+def _deploy(
+    loaded: LoadedRecipe, workspace: Workspace, device: Device, options: DeployOptions, console: Console
+) -> DeployResult:
     started = time.monotonic()
     folder = loaded.recipe.device_dir
     problem = folder_problem(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from etcli.common.locks import exclusive, holder, shared
+from etcli.common.process import run
 
 HOLD = """
 import sys, time
@@ -94,3 +96,39 @@ def test_sharers_keep_out_only_whoever_wants_it_alone(tmp_path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with exclusive(path, on_wait=lambda: pytest.fail("nobody shares it any more")):
         pass
+
+
+OUTLIVED = """
+import os, signal, sys
+from pathlib import Path
+from etcli.common.locks import exclusive
+from etcli.common.process import stream
+with exclusive(Path(sys.argv[1])):
+    # a compiler whose driver has died already, as a build that is killed leaves it
+    child = "echo begun; (read line < " + sys.argv[2] + ") > /dev/null & wait"
+    stream(["sh", "-c", child], lambda line: os.kill(os.getpid(), signal.SIGKILL))
+"""
+
+
+def test_what_a_killed_process_started_keeps_its_lock(tmp_path: Path) -> None:
+    """A compiler goes on writing when the etcli that started it is killed: the next build must not write the same files meanwhile."""
+    path, gate = tmp_path / "one.lock", tmp_path / "gate"
+    os.mkfifo(gate)
+    killed = subprocess.run([sys.executable, "-c", OUTLIVED, path, gate], check=False, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    waited = []
+
+    def waiting() -> None:
+        waited.append(True)
+        gate.write_text("go on\n")
+
+    with exclusive(path, on_wait=waiting):
+        assert waited == [True]
+
+
+def test_programs_that_are_no_part_of_the_work_get_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "one.lock"
+    with exclusive(path):
+        done = run(["sh", "-c", "ls -l /proc/self/fd"])
+    assert done.ok
+    assert "one.lock" not in done.stdout

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import queue
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import samples
+from local_device import LocalDevice
 
 from etcli.common.locks import exclusive
-from etcli.common.workspace import Workspace, in_use
+from etcli.common.workspace import Workspace, in_use, unchanged
+from etcli.deploy.stage import DeployOptions, deploy
+from etcli.output.console import Console
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -116,3 +122,38 @@ def test_a_workspace_that_may_only_be_read_is_used_all_the_same(
     monkeypatch.setattr("etcli.common.workspace.shared", refuses)
     with in_use(workspace, lambda _: None):
         assert (workspace.bundle / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("stage", ["export", "build"])
+def test_a_deploy_waits_until_what_it_sends_is_whole(workspace: Workspace, tmp_path: Path, stage: str) -> None:
+    """Not half of an old bundle and half of a new one."""
+    device = LocalDevice(tmp_path / "device")
+    said: queue.Queue[str] = queue.Queue()
+
+    class Heard(Console):
+        def note(self, text: str) -> None:
+            said.put(text)
+
+    loaded = samples.make_recipe(tmp_path)
+    lock = workspace.export_lock if stage == "export" else workspace.build_lock("host")
+    with exclusive(lock, what=f"{stage} of tiny"):
+        thread = threading.Thread(
+            target=deploy, args=(loaded, workspace, device, DeployOptions(), Heard(verbosity=-1)), daemon=True
+        )
+        thread.start()
+        assert f"waiting for another process that uses {workspace.home}: etcli {stage} of tiny" in said.get(timeout=30)
+        assert device.pushed == []
+        samples.make_bundle(loaded, workspace, weights=b"new" * 500)
+    thread.join(60)
+    sent = device.local(loaded.recipe.device_dir) / "bundle/chunks/tiny_0.pte"
+    assert sent.read_bytes() == b"\0" + b"new" * 500
+
+
+def test_deploys_of_one_workspace_do_not_wait_for_one_another(workspace: Workspace) -> None:
+    for lock in (workspace.export_lock, workspace.build_lock("host")):
+        with exclusive(lock):
+            pass
+    with unchanged(workspace, pytest.fail), unchanged(workspace, pytest.fail):
+        for lock in (workspace.export_lock, workspace.build_lock("host")):
+            with pytest.raises(BlockingIOError), lock.open("ab") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
