@@ -32,7 +32,8 @@ def check_binary(binary: Path, target: Target) -> ElfFacts:
     """What `binary` is, which devices of `target` can run.
 
     Raises:
-        UsageError: it is no ELF file (`elf.*`), or not for the target's machine (`run.binary_machine`) or loader (`run.binary_loader`).
+        UsageError: it is no ELF file (`elf.*`), or not for the target's machine (`run.binary_machine`) or loader (`run.binary_loader`),
+            or a library (`run.binary_kind`).
     """
     elf = read_elf(binary)
     if elf.machine != target.machine:
@@ -47,6 +48,13 @@ def check_binary(binary: Path, target: Target) -> ElfFacts:
             f"{binary} asks for the loader {elf.interpreter}; programs of target {target.name} use {target.interpreter}",
             code="run.binary_loader",
             hint="It was linked for another system: Android and Linux programs are not interchangeable.",
+            file=binary,
+        )
+    if elf.kind != "ET_EXEC" and elf.interpreter is None and elf.soname is not None:
+        raise UsageError(
+            f"{binary} is a shared library, {elf.soname}, and no program",
+            code="run.binary_kind",
+            hint="Give the runner itself; libraries that stand beside it are sent along.",
             file=binary,
         )
     return elf

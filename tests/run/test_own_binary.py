@@ -15,7 +15,7 @@ from mtk_bundles import make_mtk_bundle
 from tokenizer_kinds import bpe_folder
 from vendor_sdk import make_library
 
-from etcli.common.errors import RunError, StaleError, ToolError
+from etcli.common.errors import EtcliError, RunError, StaleError, ToolError
 from etcli.common.workspace import Workspace
 from etcli.deploy.clean import clean
 from etcli.manifests.build import BuildManifest
@@ -23,9 +23,11 @@ from etcli.manifests.run_record import RunRecord
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.schema import Recipe
-from etcli.run.binary import place_binary
+from etcli.run.binary import check_binary, place_binary
 from etcli.run.runners.mtk_runner import MtkRunner
 from etcli.run.stage import RunOptions, run
+from etcli.tables.targets import known_target
+from etcli.toolchain.elf import read_elf
 from etcli.toolchain.neuropilot import device_libraries
 from etcli.verbs.bench import BenchOptions, bench
 
@@ -73,6 +75,17 @@ def ids_of(scene: Scene) -> str:
     from etcli.tokenizer.opening import open_tokenizer
 
     return ", ".join(map(str, open_tokenizer(scene.workspace.bundle / "tokenizer").encode("Hello")))
+
+
+def test_a_library_is_no_runner(tmp_path: Path) -> None:
+    library = tmp_path / "libneuronusdk_adapter.mtk.so"
+    command = [COMPILER, "-shared", "-nostdlib", "-fPIC", f"-Wl,-soname,{library.name}", "-x", "c", "-o", library, "-"]
+    subprocess.run(command, input="int x;", text=True, check=True, timeout=60)
+    machine = read_elf(library).machine
+    target = next(known_target(name) for name in ("host", "linux-aarch64") if known_target(name).machine == machine)
+    with pytest.raises(EtcliError, match="is a shared library") as caught:
+        check_binary(library, target)
+    assert caught.value.problems[0].code == "run.binary_kind"
 
 
 def test_no_runner_names_where_it_comes_from(scene: Scene) -> None:
