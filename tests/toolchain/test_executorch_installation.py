@@ -172,6 +172,12 @@ def test_another_ndks_clang_is_told_by_the_objects(tmp_path: Path) -> None:
     assert codes(root, compiler=ours, **facts) == ["other_ndk"]
 
 
+def test_an_installation_for_linux_is_none_for_android(installed: Path) -> None:
+    ours = Compiler(Path("/clang++"), "clang", "18.0.1", "aarch64-linux-android", "clang version 18.0.1", "")
+    assert codes(installed, compiler=ours, android=_android()) == ["machine"]
+    check(HOST, wanted(installed, compiler=ours))
+
+
 _LATER = (
     "xnnpack_backend",
     "quantized_ops_lib",

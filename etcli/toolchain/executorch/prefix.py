@@ -199,6 +199,12 @@ def _machine(package: ExecutorchPackage, target: Target, wanted: Wanted) -> Prob
         )
     if wanted.android is None or wanted.compiler is None:
         return None
+    if core.compiler.startswith("GCC:"):  # which no NDK since r18 has
+        return _problem(
+            "machine",
+            f"the ExecuTorch in {package.root} is for Linux, not for Android: it was compiled by {core.compiler}, and an NDK has clang",
+            f"Name one that was built for {target.title}, with -DCMAKE_TOOLCHAIN_FILE={wanted.android.toolchain_file}.",
+        )
     ours = int(wanted.compiler.version.split(".")[0])
     if core.clang is not None and core.clang != ours:
         return _problem(
