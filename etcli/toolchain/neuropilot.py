@@ -69,7 +69,9 @@ def find_sdk(loaded: LoadedRecipe) -> Sdk:
         raise ToolError(
             f"{said_by}: there is no folder {path}",
             code="neuropilot.missing",
-            hint=f"Download the NeuroPilot Express SDK from {neuropilot().portal} and unpack it there, or name the folder where it is.",
+            hint="The simulated NPU is written neuron.sdk: simulator."
+            if named is not None and named.strip().lower() in ("simulator", "simulated", "sim", "simulation")
+            else f"Download the NeuroPilot Express SDK from {neuropilot().portal} and unpack it there, or name the folder where it is.",
             file=place.file if place is not None else None,
             line=place.line if place is not None else None,
             column=place.column if place is not None else None,

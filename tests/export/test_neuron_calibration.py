@@ -109,6 +109,39 @@ def test_prompts_longer_than_the_cache_are_refused_all_at_once(small_checkpoint:
     assert "prompt 3" in caught.value.problems[1].message
 
 
+def test_problems_of_a_file_are_told_with_its_lines_and_not_without_end(small_checkpoint: Path, tmp_path: Path) -> None:
+    long = "word " * 100
+    (tmp_path / "texts.txt").write_text(f"\ufeffhi\n\n{long}\n" + f"{long}\n" * 200, encoding="utf-8")
+    with pytest.raises(EtcliError) as caught:
+        plan_of(tmp_path, small_checkpoint, "{file: texts.txt}")
+    first, *_, last = problems = caught.value.problems
+    assert (first.file, first.line) == (tmp_path / "texts.txt", 3)
+    assert "prompt 2 is of" in first.message
+    assert len(problems) == 21
+    assert "more prompts are wrong" in last.message
+
+
+def test_a_byte_order_mark_is_no_part_of_a_prompt(small_checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("\ufeffhello there\r\nhow are you\r\n", encoding="utf-8")
+    wanted = plan_of(tmp_path, small_checkpoint, "{prompts: [hello there, how are you]}")
+    assert plan_of(tmp_path, small_checkpoint, "{file: texts.txt}") == wanted
+
+
+@pytest.mark.parametrize(
+    ("specs", "word"), [("{gno: EXP}", "'EXP'"), ("{gno-ex: ''}", "--gno-exp"), ("{HighAddr: '1', gno: LTS}", None)]
+)
+def test_the_simulated_compilers_options_are_looked_at_first(
+    specs: str, word: str | None, small_checkpoint: Path, tmp_path: Path
+) -> None:
+    calibration = f"{{prompts: [hi]}}, compile_specs: {specs}"
+    if word is None:
+        assert plan_of(tmp_path, small_checkpoint, calibration)
+        return
+    with pytest.raises(EtcliError, match=word) as caught:
+        plan_of(tmp_path, small_checkpoint, calibration)
+    assert [problem.code for problem in caught.value.problems] == ["recipe.compile_specs"]
+
+
 def test_the_norm_that_takes_means_is_the_same_norm() -> None:
     norm = RMSNorm(16, 1e-5)
     norm.weight = torch.nn.Parameter(torch.randn(16), requires_grad=False)

@@ -69,6 +69,10 @@ def test_the_recipe_then_the_variable_name_the_sdk(tmp_path: Path, monkeypatch: 
     assert sdk_need(recipe(tmp_path, "ours")).status == "ok"
 
 
+def test_the_simulator_in_other_letters_is_recognised(tmp_path: Path) -> None:
+    assert "neuron.sdk: simulator" in (sdk_need(recipe(tmp_path, "Simulator")).hint or "")
+
+
 @pytest.mark.known_failure("neuron-sdk-parts")
 @pytest.mark.parametrize(("sdk", "code"), [(None, "neuropilot.unnamed"), ("nowhere", "neuropilot.missing")])
 def test_without_an_sdk_every_part_is_named_with_where_it_comes_from(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 PLATFORMS = ("mt6989", "mt6991", "mt6993")
@@ -42,9 +42,20 @@ def read_options(line: str) -> Options:
     """
     if not isinstance(line, str):
         raise CompileError(f"simulated compiler: options are one text, not {type(line).__name__}")
+    words = line.split()
+    wrong, platform = wrong_options(words), _platform(words)
+    if platform is None:
+        wrong.append(f"--platform-config is missing; it takes one of {', '.join(PLATFORMS)}")
+    if platform is None or wrong:
+        raise CompileError(f"simulated compiler: {'; '.join(wrong)}")
+    return Options(tuple(words), platform)
+
+
+def wrong_options(words: Sequence[str]) -> list[str]:
+    """What is wrong with each of `words`, as `--gno=LTS`."""
     wrong: list[str] = []
-    found: dict[str, str] = {}
-    for word in line.split():
+    found: set[str] = set()
+    for word in words:
         name, equals, value = word.partition("=")
         if name in found:
             wrong.append(f"{name} is given twice")
@@ -58,9 +69,10 @@ def read_options(line: str) -> Options:
         else:
             near = difflib.get_close_matches(name, [*VALUES, *SWITCHES], n=1)
             wrong.append(f"unknown option {word!r}" + (f" (did you mean {near[0]}?)" if near else ""))
-        found[name] = value
-    if "--platform-config" not in found:
-        wrong.append(f"--platform-config is missing; it takes one of {', '.join(PLATFORMS)}")
-    if wrong:
-        raise CompileError(f"simulated compiler: {'; '.join(wrong)}")
-    return Options(tuple(line.split()), found["--platform-config"])
+        found.add(name)
+    return wrong
+
+
+def _platform(words: Sequence[str]) -> str | None:
+    given = [word.partition("=")[2] for word in words if word.partition("=")[0] == "--platform-config"]
+    return given[0] if given else None
