@@ -11,7 +11,7 @@ from etcli.build.audit import Audit, audit
 from etcli.build.audit.cpu import CpuUse, cpu_use
 from etcli.build.audit.governing import placed
 from etcli.build.components import Component
-from etcli.build.starting import start_problems
+from etcli.build.starting import repetition_warnings, start_problems
 from etcli.build.vendor import REASON, copy_vendor_libraries
 from etcli.common.errors import EtcliError
 from etcli.output.console import Console
@@ -81,7 +81,7 @@ def check_stage(build: Checked, stage: Path, archives: Mapping[str, Path], conso
             **{f"the operator library {library.name}": library.root for library in build.libraries if library.own},
         },
     )
-    for warning in seen.warnings:
+    for warning in (*seen.warnings, *repetition_warnings(build.target, build.libraries, archives)):
         console.warn(f"{warning.message}. {warning.hint or ''}".rstrip(), code=warning.code)
     problems = seen.problems
     if build.apps is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from etcli.build.audit.operators import registered_by
@@ -14,6 +14,7 @@ from etcli.tables.operators import OperatorLibrary
 from etcli.tables.targets import Target
 from etcli.toolchain import qemu
 from etcli.toolchain.programs import on_path
+from etcli.toolchain.registering_calls import repetitions
 
 _SECONDS = 120.0
 _AGAIN = re.compile(r"Re-registering (\w+::\w+(?:\.\w+)?)")
@@ -57,6 +58,24 @@ def start_problems(
         said = [line.strip() for line in done.stderr.splitlines() if line.strip() and not line.startswith("qemu: ")]
         found.append(_problem(program, ": ".join((describe_exit(done.code), *said[-1:]))))
     return found
+
+
+def repetition_warnings(
+    target: Target, libraries: Sequence[OperatorLibrary], archives: Mapping[str, Path]
+) -> Iterator[Problem]:
+    """Of the user's own libraries those that seem to register an operator twice, where no program of `target` can be started to see it."""
+    if _runner(target) is not None:
+        return
+    for library in libraries:
+        if not library.own or library.name not in archives:
+            continue
+        for found in repetitions(archives[library.name], error=BuildError):
+            yield BuildError.problem(
+                f"{library.name} ({library.root}) calls register_kernels {found.calls} times in a source that names {', '.join(found.operators)}: "
+                "an operator that is registered twice ends the program at its start",
+                code="audit.registered_twice",
+                hint="Remove one of the registrations, unless they are for different types or one is never reached. A build for host starts the program.",
+            )
 
 
 def _problem(program: str, why: str) -> Problem:

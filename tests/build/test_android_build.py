@@ -320,6 +320,20 @@ def test_an_operator_that_needs_a_newer_android_raises_the_level(
     assert caught.value.exit == ExitCode.ENVIRONMENT
 
 
+@pytest.mark.known_failure("operators-registered-twice")
+def test_a_source_that_registers_its_operator_twice_is_warned_of(
+    builder: Builder, recipe: Recipes, ndk: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No program for Android starts here, and the linked file has the name once."""
+    write_operators(tmp_path / "ops", source=TWICE)
+    builder("android", recipe=recipe(custom_ops=("./ops",)), ndk=ndk.root, console=Console())
+    assert "register_kernels" not in capsys.readouterr().err
+    write_operators(tmp_path / "ops", source=TWICE + 'EXECUTORCH_LIBRARY(shout, "twice.out", twice);\n')
+    builder("android", recipe=recipe(custom_ops=("./ops",)), ndk=ndk.root, console=Console())
+    told = " ".join(capsys.readouterr().err.split())
+    assert "calls register_kernels 2 times in a source that names shout::twice.out" in told
+
+
 @pytest.mark.full
 def test_every_source_of_ours_compiles_for_android(
     recipe: Recipes, ndk: StandIn, make_recipe: Recipes, tmp_path: Path
