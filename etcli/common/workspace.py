@@ -11,6 +11,7 @@ from pathlib import Path
 
 import platformdirs
 
+from etcli.common.errors import UsageError
 from etcli.common.locks import holder, shared
 from etcli.common.paths import written_path
 
@@ -101,9 +102,23 @@ def _say_who(workspace: Workspace, lock: Path, say: Callable[[str], None]) -> No
 
 
 def cache_dir() -> Path:
-    """Downloads, operator libraries and virtual devices: `$ETCLI_CACHE_DIR`, else the platform's cache folder."""
+    """Downloads, operator libraries and virtual devices: `$ETCLI_CACHE_DIR`, else the platform's cache folder.
+
+    Raises:
+        UsageError: code `cache.home`, the variable names the home of a user who is none of this machine. Nothing is made in a folder called `~`.
+    """
     configured = os.environ.get("ETCLI_CACHE_DIR")
-    return written_path(configured) if configured else Path(platformdirs.user_cache_dir("etcli"))
+    if not configured:
+        return Path(platformdirs.user_cache_dir("etcli"))
+    try:
+        Path(configured).expanduser()
+    except RuntimeError:
+        raise UsageError(
+            f"$ETCLI_CACHE_DIR: {configured.split('/')[0]} is no home folder of this machine",
+            code="cache.home",
+            hint="Write the path out.",
+        ) from None
+    return written_path(configured)
 
 
 def offline() -> bool:
