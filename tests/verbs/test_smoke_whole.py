@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,15 @@ def etcli(*words: str | Path, folder: Path) -> tuple[int, dict[str, Any], str]:
     return done.returncode, json.loads(done.stdout), done.stderr
 
 
+def reported(path: Path) -> dict[str, str]:
+    """The cases of a JUnit report: `passed`, `skipped` or `failure`."""
+    found = {}
+    for case in ET.parse(path).iter("testcase"):
+        kinds = {child.tag for child in case} & {"skipped", "failure"}
+        found[case.attrib["name"]] = next(iter(kinds), "passed")
+    return found
+
+
 def right_tokens(model: Path) -> tuple[list[int], list[int]]:
     """Prompt ids and greedy continuation by transformers."""
     tokenizer = AutoTokenizer.from_pretrained(model)
@@ -58,16 +68,23 @@ def test_from_checkpoint_to_tokens(
     recipe.write_text(RECIPE.format(backend="xnnpack", **values))
     prompt_ids, tokens = right_tokens(model)
 
-    code, document, errors = etcli("smoke", "--serial", serial, folder=tmp_path)
+    code, document, errors = etcli("smoke", "--serial", serial, "--junit", "out.xml", folder=tmp_path)
     assert code == 0, errors
+    cases = reported(tmp_path / "out.xml")
+    assert set(cases.values()) == {"passed"}
+    programs = [f"chunks/whole_{chunk}.pte computes what eager PyTorch does" for chunk in (0, 1)]
+    assert set(cases) >= {*programs, "audit of etcli_llama_runner", "the tokens agree with the reference's"}
     result = document["result"]
     assert result["prompt_ids"] == prompt_ids
     assert result["tokens"] == result["reference_tokens"] == tokens
     assert [stage["current"] for stage in result["stages"]] == [False] * 6
     assert result["device"]["serial"] == serial
 
-    code, document, errors = etcli("smoke", "--serial", serial, folder=tmp_path)
+    code, document, errors = etcli("smoke", "--serial", serial, "--junit", "out.xml", folder=tmp_path)
     assert code == 0, errors
+    cases = reported(tmp_path / "out.xml")
+    assert {cases[program] for program in programs} == {"skipped"}
+    assert cases["the tokens agree with the reference's"] == "passed"
     stages = {stage["name"]: stage["current"] for stage in document["result"]["stages"]}
     assert stages == {
         "device": False,
