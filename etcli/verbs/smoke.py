@@ -60,6 +60,7 @@ class SmokeResult(RunRecord):
     exact_matches: int
     largest_gap: float | None
     allowed_gap: float
+    exact_needed: int
     first_difference: Difference | None
     stages: tuple[Stage, ...]
     bundle: str
@@ -268,6 +269,8 @@ def _mismatch(found: Comparison) -> MismatchError:
         if found.largest_gap is None
         else f", {found.largest_gap:.3g} below the best at most; allowed is {found.allowed_gap:g}"
     )
+    if found.largest_gap is not None and found.exact_matches < found.exact_needed:
+        gap += f"; {found.exact_matches} of {len(found.reference_tokens)} tokens are its own choice, and {found.exact_needed} must be"
     return MismatchError(
         f"the device's tokens differ from the reference's at {found.first_difference}{gap}",
         code="smoke.mismatch",

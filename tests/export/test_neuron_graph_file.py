@@ -236,3 +236,19 @@ def test_cut_and_foreign_files_are_refused(written: Path, tmp_path: Path) -> Non
         path.write_bytes(content)
         refused(path)
     assert "missing" in refused(tmp_path / "none.pt2")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_are_numbers(value: float, written: Path, tmp_path: Path) -> None:
+    """Else every logit would be none, and the device be blamed for it."""
+    network = Network().eval()
+    weight = network.scale.numpy().tobytes()
+    wrong = network.scale.clone()
+    wrong[2] = value
+    data = written.read_bytes()
+    assert data.count(weight) == 1
+    path = tmp_path / "nan.pt2"
+    with zipfile.ZipFile(written) as archive, zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as copy:
+        for info in archive.infolist():
+            copy.writestr(info.filename, archive.read(info).replace(weight, wrong.numpy().tobytes()))
+    assert "no numbers" in refused(path)

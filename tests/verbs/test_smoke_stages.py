@@ -355,6 +355,17 @@ def test_a_token_beyond_the_gap_is_a_mismatch(scene: Scene, tmp_path: Path, gap:
     assert result.first_difference.index == 1
 
 
+@pytest.mark.parametrize(("own", "matches"), [(4, True), (3, False)])
+def test_half_of_the_tokens_are_the_reference_s_own_choice(own: int, matches: bool) -> None:
+    judged = [Judgement(5, 1.0, 5, 1.0) if index < own else Judgement(5, 0.9, 6, 1.0) for index in range(8)]
+    tokenizer = SimpleNamespace(decode=str)
+    found = comparison.judged_comparison(judged, GAPS["A8W8"], tokenizer)  # type: ignore[arg-type]
+    assert (found.matches, found.exact_matches, found.exact_needed) == (matches, own, 4)
+    assert (found.first_difference is None) == matches
+    few = comparison.judged_comparison(judged[own:], GAPS["A8W8"], tokenizer)  # type: ignore[arg-type]
+    assert few.matches, "few tokens may all be nearly as good"
+
+
 @pytest.mark.parametrize(
     ("export", "gap"),
     [

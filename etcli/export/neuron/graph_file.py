@@ -192,6 +192,8 @@ def _weights(path: Path, archive: zipfile.ZipFile, members: Mapping[str, zipfile
             raise _Refused(f"its weight {name[:80]} is larger than its part of the archive")
         flat = torch.from_numpy(data[: len(data) // dtype.itemsize * dtype.itemsize]).view(dtype)
         tensor = torch.as_strided(flat, shape, strides, offset)
+        if dtype.is_floating_point and not tensor.sum().isfinite():  # one pass that keeps nothing
+            raise _Refused(f"its weight {name[:80]} holds values that are no numbers")
         found[name] = torch.nn.Parameter(tensor, requires_grad=False) if entry["is_param"] else tensor
     return found
 
