@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from etcli.build import audit as audit_module
-from etcli.build.audit import audit
+from etcli.build.audit import audit, auditing
 from etcli.build.components import components, operator_libraries, simulated_npu
 from etcli.build.stage import BuildOptions, build
 from etcli.common.assets import asset_dir
@@ -142,7 +141,7 @@ def test_a_delegate_that_the_linker_left_out_is_a_fault(
     def registered(*_: object, **__: object) -> Registrations:
         return Registrations((), ("NeuropilotBackend",))
 
-    monkeypatch.setattr(audit_module, "read_registrations", registered)
+    monkeypatch.setattr(auditing, "read_registrations", registered)
     seen = audit(stage, load_targets()["host"], (program,), (), (delegate,))
     assert not [problem for problem in seen.problems if problem.code == "audit.not_registered"]
 
