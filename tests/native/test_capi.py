@@ -14,6 +14,8 @@ from tiny_bundle import CACHE, VOCABULARY, TinyBundle
 
 from etcli.toolchain.executorch import wheel_for
 
+pytestmark = pytest.mark.early
+
 BUNDLES = {
     "shift": {},
     "shift_one_shape": {"shapes": (8,), "backend": "portable"},

@@ -37,7 +37,7 @@ def refused(run, status: int, code: str, *parts: str) -> None:
         (["--config", "x", "--prompt-ids", "1", "--prompt-ids-file", "y"], ["exclude one another"]),
         (["--config", "x", "--prompt-ids", "1", "--max-new-tokens", "0"], ["--max-new-tokens", "from 1"]),
         (["--config", "x", "--prompt-ids", "1", "--threads", "0"], ["--threads", "from 1 to 1024"]),
-        (["--config", "x", "--prompt-ids", "1", "--temperature", "1"], ["unknown argument '--temperature'"]),
+        (["--config", "x", "--prompt-ids", "1", "--top-k", "1"], ["unknown argument '--top-k'"]),
         (["--config", "x", "--config", "y", "--prompt-ids", "1"], ["--config is given twice"]),
         (["--check=1"], ["--check takes no value"]),
     ],

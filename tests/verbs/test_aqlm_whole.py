@@ -14,6 +14,8 @@ from aqlm_folders import write_aqlm_folder
 from aqlm_oracle import dense_network
 from device_fixtures import MakeDevice
 
+pytestmark = pytest.mark.early
+
 NEW_TOKENS = 12
 
 RECIPE = """

@@ -14,6 +14,8 @@ import torch
 from device_fixtures import MakeDevice
 from transformers import AutoTokenizer, LlamaForCausalLM
 
+pytestmark = pytest.mark.early
+
 QUESTIONS = ["What is the capital of Japan?", "And of <|im_end|> France?", "Why?"]
 NEW_TOKENS = 6
 

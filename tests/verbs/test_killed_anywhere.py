@@ -22,6 +22,8 @@ from etcli.common.workspace import Workspace
 from etcli.device.adb import AdbDevice
 from etcli.device.server import AdbServer
 
+pytestmark = pytest.mark.early
+
 EXPORT = "name: tiny\nmodel: {{source: {source}}}\nexport: {{backend: portable, chunks: 2, shapes: [4t16c, 1t16c]}}\n"
 FEW = pytest.param(2, 7, id="few")
 ONE = pytest.param(1, 7, id="one")

@@ -20,6 +20,8 @@ from device_fixtures import MakeDevice
 from shift_contract import check_shift_bundle
 from transformers import LlamaForCausalLM
 
+pytestmark = pytest.mark.early
+
 NAME = "smollm2-135m-neuron-sim"
 NEW_TOKENS = 12
 
@@ -77,8 +79,17 @@ def test_the_default_model_answers(scene: Scene, default_model: Path, virtual_de
 
 
 @on_both_devices
-@pytest.mark.parametrize("layout", ["package", "separate"])
-@pytest.mark.parametrize("precision", list(GAPS))
+@pytest.mark.parametrize(
+    ("precision", "layout"),
+    [
+        ("A16W8", "package"),
+        ("A16W8", "separate"),
+        ("A16W4", "package"),
+        pytest.param("A16W4", "separate", marks=pytest.mark.full),
+        ("A8W8", "package"),
+        pytest.param("A8W8", "separate", marks=pytest.mark.full),
+    ],
+)
 def test_every_layout_and_precision(
     scene: Scene, virtual_device: MakeDevice, precision: str, layout: str, arch: str
 ) -> None:

@@ -10,9 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from device_fixtures import MakeDevice
 from transformers import AutoTokenizer, LlamaForCausalLM
+
+pytestmark = pytest.mark.early
 
 PROMPT = "What is the capital of Japan?"
 NEW_TOKENS = 12

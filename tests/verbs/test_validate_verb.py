@@ -38,7 +38,7 @@ def test_every_problem_of_recipe_and_checkpoint_at_once(tmp_path, random_llama):
     folder = random_llama(tokenizer=True)
     path = recipe(
         tmp_path,
-        f"name: tiny\nmodel: {{source: {folder}}}\nexport:\n  precision: fp32\n  chunks: 3\n  shapes: [8t64c, 1t64c]\nrun: {{top_p: 0.5}}\n",
+        f"name: tiny\nmodel: {{source: {folder}}}\nexport:\n  precision: fp32\n  chunks: 3\n  shapes: [8t64c, 1t64c]\nbuild: {{custom_ops: [./none]}}\n",
     )
     code, document = validate(tmp_path)
     assert code == document["exit"] == 2
