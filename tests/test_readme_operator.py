@@ -39,8 +39,6 @@ COUNTING = """
 import torch
 from executorch.exir import to_edge
 from etcli.ops.own import define_own
-
-pytestmark = pytest.mark.early
 define_own("threads")
 torch.library.impl("count::threads", "default", torch.clone)
 class Net(torch.nn.Module):
