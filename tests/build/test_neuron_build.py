@@ -103,7 +103,7 @@ def check_simulated(manifest: BuildManifest, stage: Path) -> None:
         assert found.machine == manifest.machine
 
 
-@pytest.mark.parametrize("target", ["host", "linux-aarch64"])
+@pytest.mark.parametrize("target", ["host", pytest.param("linux-aarch64", marks=pytest.mark.full)])
 def test_the_runner_holds_the_delegate(target: str, make_recipe: Recipes, tmp_path: Path) -> None:
     loaded = make_recipe(**RECIPE)
     result = build(loaded, Workspace(tmp_path / "ws", "small"), BuildOptions(target), Console(verbosity=-1))

@@ -84,7 +84,7 @@ def test_the_default_model_answers(scene: Scene, default_model: Path, virtual_de
     [
         ("A16W8", "package"),
         ("A16W8", "separate"),
-        ("A16W4", "package"),
+        pytest.param("A16W4", "package", marks=pytest.mark.full),
         pytest.param("A16W4", "separate", marks=pytest.mark.full),
         ("A8W8", "package"),
         pytest.param("A8W8", "separate", marks=pytest.mark.full),
