@@ -7,12 +7,13 @@ from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
 
 from etcli.common.errors import DeployError
-from etcli.deploy.listing import batches
+from etcli.deploy.folder import batches
 from etcli.deploy.plan import Plan, mode_of
 from etcli.deploy.transfer import Transfer, transfer
 from etcli.deploy.wanted import WantedFile
 from etcli.device.base import Device
 from etcli.device.deployed import MANIFEST, PENDING
+from etcli.device.listing import Listing, list_folder
 from etcli.manifests.deployment import DeployedFile, DeploymentManifest
 from etcli.output.console import Console
 
@@ -22,6 +23,7 @@ def apply(
     folder: str,
     plan: Plan,
     wanted: Collection[WantedFile],
+    listing: Listing,
     manifest: DeploymentManifest,
     owned: Collection[DeployedFile],
     console: Console,
@@ -42,8 +44,15 @@ def apply(
         remove_empty_folders(device, folder, plan.remove)
         _send(device, folder, plan, wanted, console)
         _set_modes(device, folder, plan)
-    _write(device, folder, MANIFEST, manifest)
+    _write(device, folder, MANIFEST, _stamped(device, folder, plan, listing, manifest))
     remove(device, [f"{folder}/{PENDING}"])
+
+
+def unstamped(manifest: DeploymentManifest) -> DeploymentManifest:
+    """`manifest` without what only the device gives it."""
+    return manifest.model_copy(
+        update={"files": tuple(file.model_copy(update={"stamp": ""}) for file in manifest.files)}
+    )
 
 
 def remove(device: Device, paths: Sequence[str]) -> None:
@@ -104,6 +113,19 @@ def _set_modes(device: Device, folder: str, plan: Plan) -> None:
     for kind in (True, False):
         for batch in batches([f"{folder}/{path}" for path in plan.modes if executable[path] is kind]):
             _require(device, ["chmod", f"{mode_of(kind):o}", *batch], "set permissions")
+
+
+def _stamped(
+    device: Device, folder: str, plan: Plan, listing: Listing, manifest: DeploymentManifest
+) -> DeploymentManifest:
+    """`manifest` with the stamps of its files. Those of files that stay are from `listing`, that is, from before they were hashed."""
+    now = list_folder(device, folder) if plan.changes else {}
+    staying = {file.path for file in plan.files if file.action == "keep"} - set(plan.modes)
+    files = []
+    for file in manifest.files:
+        entry = (listing if file.path in staying else now).get(file.path)
+        files.append(file.model_copy(update={"stamp": entry.stamp}) if entry and entry.size == file.size else file)
+    return manifest.model_copy(update={"files": tuple(files)})
 
 
 def _require(device: Device, argv: list[str], what: str) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from etcli.common.errors import DeployError, EtcliError
 from etcli.deploy.apply import remove, remove_empty_folders
-from etcli.deploy.listing import check_folder, list_folder
+from etcli.deploy.folder import check_folder
 from etcli.device.base import Device
 from etcli.device.deployed import MANIFEST, OF_RUNS, PENDING, RUNNER_LIBRARIES, folder_problem, read_deployment
+from etcli.device.listing import list_folder
 from etcli.device.lock import device_lock
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from etcli.common.errors import DeployError, Problems
-from etcli.deploy.listing import Listing
 from etcli.deploy.result import PlannedFile
 from etcli.deploy.wanted import WantedFile
+from etcli.device.listing import Listing
 
 PROGRAM_MODE = 0o755
 FILE_MODE = 0o644
@@ -39,7 +39,7 @@ def mode_of(executable: bool) -> int:
 
 
 def to_hash(wanted: Collection[WantedFile], listing: Listing, known: Mapping[str, str]) -> dict[str, int]:
-    """Paths and sizes of files whose content only a hash on the device can tell: there, of the right size, not vouched for by a manifest."""
+    """Paths and sizes of files whose content only a hash on the device can tell: there, of the right size, not vouched for by the manifest's stamps."""
     return {
         file.path: file.size
         for file in wanted
@@ -56,7 +56,7 @@ def make_plan(
     """The plan.
 
     Args:
-        known: SHA-256 of files on the device, from its manifest or hashed there.
+        known: SHA-256 of files on the device, from its manifest where they are untouched, or hashed there.
         owned: paths that earlier deployments of ours list.
 
     Raises:

@@ -12,15 +12,24 @@ import etcli
 from etcli.common.errors import DeployError, EtcliError, InterruptedByUser
 from etcli.common.hashing import file_sha256
 from etcli.common.workspace import Workspace, unchanged
-from etcli.deploy.apply import apply
+from etcli.deploy.apply import apply, unstamped
 from etcli.deploy.fit import check_fit
-from etcli.deploy.listing import Listing, check_folder, hashes, list_folder
+from etcli.deploy.folder import check_folder, hashes
 from etcli.deploy.plan import Plan, make_plan, to_hash
 from etcli.deploy.result import DeployOptions, DeployResult, PlannedFile
 from etcli.deploy.wanted import Sources, WantedFile, verify_contents, wanted_files
 from etcli.device.base import Device
 from etcli.device.builds import choose_build
-from etcli.device.deployed import MANIFEST, OF_RUNS, PENDING, RUNNER_LIBRARIES, folder_problem, read_deployment
+from etcli.device.deployed import (
+    MANIFEST,
+    OF_RUNS,
+    PENDING,
+    RUNNER_LIBRARIES,
+    folder_problem,
+    read_deployment,
+    untouched,
+)
+from etcli.device.listing import Listing, list_folder
 from etcli.device.lock import device_lock
 from etcli.device.platform import check_platform
 from etcli.manifests.bundle import BundleManifest
@@ -86,15 +95,20 @@ def _deploy(
         listing = _survey(device, folder)
         leftovers = _leftovers(listing, wanted)
         current, owned = _ours(device, folder, listing, leftovers, loaded.recipe.name, force=options.force)
-        trusted = None if options.verify else current
-        plan = _plan(device, folder, wanted, listing, trusted, [*(file.path for file in owned), *leftovers])
+        known = untouched(current, listing) if current is not None and not options.verify else {}
+        unknown = to_hash(wanted, listing, known)
+        if unknown:
+            known |= hashes(device, folder, unknown)
+        plan = make_plan(wanted, listing, known, [*(file.path for file in owned), *leftovers])
         sending = {file.path for file in plan.files if file.action == "send"}
         verify_contents(tuple(file for file in wanted if file.path in sending))
-        up_to_date = not plan.changes and current == manifest
+        up_to_date = not plan.changes and current is not None and unstamped(current) == manifest
+        # Content that only a hash could tell is written down again with its new stamps, so that the next deployment need not hash it.
+        restamp = current is None or len(untouched(current, listing)) < len(current.files)
         free = None if up_to_date else _check_space(device, folder, plan)
-        if not options.dry_run and not up_to_date:
+        if not options.dry_run and (restamp or not up_to_date):
             try:
-                apply(device, folder, plan, wanted, manifest, owned, console)
+                apply(device, folder, plan, wanted, listing, manifest, owned, console)
             except KeyboardInterrupt:
                 raise InterruptedByUser(
                     f"deploy interrupted; {folder} on {device.serial} is not usable as it is",
@@ -103,7 +117,9 @@ def _deploy(
                 ) from None
         sent = [file.size for file in plan.files if file.action == "send"]
         if up_to_date:
-            how = ", every one hashed there" if options.verify else ""
+            how = (
+                f", {'every one' if len(unknown) == len(plan.files) else len(unknown)} hashed there" if unknown else ""
+            )
             console.note(f"    current: all {len(plan.files)} files are on the device{how}, nothing sent")
     return DeployResult(
         name=loaded.recipe.name,
@@ -229,29 +245,6 @@ def _ours(
         )
     owned = {file.path: file for manifest in found.values() for file in manifest.files}
     return found.get(MANIFEST) if PENDING not in listing else None, tuple(owned.values())
-
-
-def _plan(
-    device: Device,
-    folder: str,
-    wanted: Collection[WantedFile],
-    listing: Listing,
-    current: DeploymentManifest | None,
-    owned: Collection[str],
-) -> Plan:
-    known = {}
-    if current is not None:
-        # The manifest was written after every file it lists; a file that is newer was changed since, and is hashed again.
-        written = listing[MANIFEST].mtime
-        known = {
-            file.path: file.sha256
-            for file in current.files
-            if (entry := listing.get(file.path)) is not None and entry.mtime <= written and entry.size == file.size
-        }
-    unknown = to_hash(wanted, listing, known)
-    if unknown:
-        known |= hashes(device, folder, unknown)
-    return make_plan(wanted, listing, known, owned)
 
 
 def _check_space(device: Device, folder: str, plan: Plan) -> int | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from etcli.common.errors import DeployError, DeviceError, EtcliError, Problems, StaleError
 from etcli.common.hashing import file_sha256
-from etcli.deploy.listing import batches_of
+from etcli.deploy.folder import batches_of
 from etcli.device.base import Device
 from etcli.device.shelltext import script
 from etcli.output.console import Console

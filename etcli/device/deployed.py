@@ -14,6 +14,7 @@ from pathlib import Path
 from etcli.common.errors import DeployError, Problem, UsageError
 from etcli.common.files import check_relative
 from etcli.device.base import Device
+from etcli.device.listing import Listing
 from etcli.manifests.deployment import DeploymentManifest
 
 ROOT = "/data/local/tmp"
@@ -81,6 +82,19 @@ def _invalid(path: str, device: Device, why: str) -> DeployError:
         code="deploy.manifest_invalid",
         hint="Deploy with --force to take the folder over (files that are not etcli's stay), or choose another deploy.dir.",
     )
+
+
+def untouched(deployed: DeploymentManifest, listing: Listing) -> dict[str, str]:
+    """SHA-256 by path of the deployed files that nothing has changed, replaced or renamed since their content was known."""
+    return {
+        file.path: file.sha256
+        for file in deployed.files
+        if (entry := listing.get(file.path)) is not None
+        and entry.is_file
+        and entry.size == file.size
+        and file.stamp
+        and entry.stamp == file.stamp
+    }
 
 
 def deployment_difference(

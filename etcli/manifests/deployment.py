@@ -8,9 +8,13 @@ from etcli.manifests.base import FileEntry, Manifest, RecipeName
 
 
 class DeployedFile(FileEntry):
-    """A file below the deployment folder and its permission bits."""
+    """A file below the deployment folder and its permission bits.
+
+    `stamp` is the device's inode and change time of the file when its content was known to be the one of this hash; empty where it was not looked at.
+    """
 
     executable: bool
+    stamp: str = ""
 
 
 class DeploymentManifest(Manifest):

@@ -1,21 +1,15 @@
-"""What is in a folder of the device now: one `find | stat` pass, hashes on demand, and the folder's own safety.
-
-Everything read here is untrusted. A file counts as present only if this listing shows it as a regular file; `find` does not follow
-links, so a listed path has no link among its parents below the folder.
-"""
+"""The deployment's folder on the device: hashes of what is in it, and whether it is a folder to write to and to run programs from."""
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
 
 from etcli.common.errors import DeployError, Problems
-from etcli.common.files import check_relative
 from etcli.device.base import Device
 from etcli.device.deployed import MANIFEST, ROOT
+from etcli.device.listing import Entry
 from etcli.device.program import adb_command
 
 # Old adb daemons take at most 4096 bytes of command.
@@ -26,72 +20,6 @@ _FILE_COST = 4 << 20
 """Bytes that could be hashed while a connection and a program for it are set up: small files stay together."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A file, folder or link on the device: `st_mode`, modification time in s since the epoch, bytes."""
-
-    mode: int
-    mtime: int
-    size: int
-
-    @property
-    def is_file(self) -> bool:
-        """Whether it is a regular file."""
-        return stat.S_ISREG(self.mode)
-
-    @property
-    def is_folder(self) -> bool:
-        """Whether it is a folder, not a link to one."""
-        return stat.S_ISDIR(self.mode)
-
-    @property
-    def kind(self) -> str:
-        """What it is, for messages."""
-        if stat.S_ISLNK(self.mode):
-            return "a symbolic link"
-        return "a folder" if self.is_folder else "a file" if self.is_file else "a special file"
-
-
-Listing = Mapping[str, Entry]
-"""Entries by path below the deployment folder."""
-
-
-def list_folder(device: Device, folder: str) -> Listing:
-    """Everything below `folder`, which need not exist. Names with control characters are left out: none of ours has any.
-
-    Raises:
-        DeployError: the device has no working `find` and `stat`.
-    """
-    if device.stat(folder) is None:
-        return {}
-    result = device.shell(["find", folder, "-exec", "stat", "-c", "%f %Y %s %n", "{}", "+"])
-    found: dict[str, Entry] = {}
-    ambiguous = set()
-    for line in result.stdout.splitlines():
-        mode, _, rest = line.partition(" ")
-        mtime, _, rest = rest.partition(" ")
-        size, _, path = rest.partition(" ")
-        if not path.startswith(folder + "/"):
-            continue
-        relative = path[len(folder) + 1 :]
-        try:
-            check_relative(relative)
-            entry = Entry(int(mode, 16), int(mtime), int(size))
-        except ValueError:
-            continue
-        if relative in found:
-            ambiguous.add(relative)
-        found[relative] = entry
-    if not found and result.code != 0:
-        raise DeployError(
-            f"{device.serial} cannot list {folder}: {result.stderr.strip() or f'exit status {result.code}'}",
-            code="deploy.listing",
-            hint=f"Look at it with: {adb_command()} -s {device.serial} shell ls -la {folder}",
-        )
-    # A name with a line end in it can pretend to be another file; what is listed twice is not taken for present.
-    return {path: entry for path, entry in found.items() if path not in ambiguous}
 
 
 def hashes(device: Device, folder: str, sizes: Mapping[str, int]) -> dict[str, str]:
@@ -160,7 +88,7 @@ def check_folder(device: Device, folder: str) -> None:
         status = device.stat(path)
         if status is None:
             break
-        entry = Entry(status.mode, 0, status.size)
+        entry = Entry(status.mode, status.size)
         if not entry.is_folder:
             problems.add(
                 DeployError.problem(
