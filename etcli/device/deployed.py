@@ -97,6 +97,19 @@ def untouched(deployed: DeploymentManifest, listing: Listing) -> dict[str, str]:
     }
 
 
+def changes(deployed: DeploymentManifest, listing: Listing) -> list[str]:
+    """What happened to deployed files since: `PATH is gone`, `PATH was changed`, in the manifest's order."""
+    same = untouched(deployed, listing)
+    found = []
+    for file in deployed.files:
+        entry = listing.get(file.path)
+        if entry is None or not entry.is_file:
+            found.append(f"{file.path} is gone" if entry is None else f"{file.path} is {entry.kind} now")
+        elif entry.size != file.size or (file.stamp and file.path not in same):
+            found.append(f"{file.path} was changed")
+    return found
+
+
 def deployment_difference(
     deployed: DeploymentManifest | None, *, name: str, bundle_sha256: str, target: str, build_sha256: str
 ) -> str | None:

@@ -14,7 +14,9 @@ from etcli.common.workspace import Workspace
 from etcli.device.base import Device
 from etcli.device.builds import LocalBuild, choose_build
 from etcli.device.cpu import check_cpu
-from etcli.device.deployed import deployment_difference, folder_problem, read_deployment
+from etcli.device.deployed import changes, deployment_difference, folder_problem, read_deployment
+from etcli.device.listing import list_folder
+from etcli.device.lock import device_lock
 from etcli.device.platform import check_platform
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.run_record import Sampling
@@ -120,20 +122,29 @@ def launch_of(carried: Carried, job: Job, console: Console) -> Launch:
     return launch
 
 
-def check_device(
+@contextlib.contextmanager
+def holding(
     loaded: LoadedRecipe,
     workspace: Workspace,
     device: Device,
     carried: Carried,
     options: RunOptions,
     console: Console,
-) -> LocalBuild:
-    """The build for `device`, which holds it and the bundle.
+    *,
+    what: str,
+) -> Iterator[LocalBuild]:
+    """`device` to ourselves while the block runs, and the build for it, which it holds with the bundle.
+
+    Two programs at once would slow one another down and may not fit into its memory, and a deployment would change what they read.
+
+    Args:
+        what: as `run of NAME`, for others that wait.
 
     Raises:
         StaleError: the build is missing or outdated, or the device does not hold both.
         DeployError: the bundle's platform is not the device's.
         RunError: the device's CPU lacks what the build uses.
+        DeviceError: the device is gone, or in use for too long.
     """
     build = choose_build(
         loaded,
@@ -147,8 +158,9 @@ def check_device(
     rebuild = command_line("build", loaded, workspace, "--target", build.target)
     check_platform(carried.bundle, build.manifest, device, rebuild=rebuild, force=options.force, console=console)
     check_cpu(build.manifest, device, rebuild=rebuild, force=options.force, console=console)
-    _check_deployed(loaded, workspace, device, carried, build, options, console)
-    return build
+    with device_lock(device, what, console):
+        _check_deployed(loaded, workspace, device, carried, build, options, console)
+        yield build
 
 
 def place_program(
@@ -220,6 +232,18 @@ def _check_deployed(
                 hint=f"Run: {command_line('deploy', loaded, workspace, *words)}",
             )
         console.warn(f"running an outdated deployment: {difference}", code="deploy.outdated")
+    changed = changes(deployed, list_folder(device, folder)) if deployed is not None else []
+    if changed:
+        more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+        what = f"since etcli deployed {folder} on {device.serial}: {', '.join(changed[:5])}{more}"
+        if not options.stale_ok:
+            raise StaleError(
+                what,
+                code="deploy.changed",
+                hint=f"Run: {command_line('deploy', loaded, workspace, *words)} (it sends again what differs), "
+                "or add --stale-ok to run what is there.",
+            )
+        console.warn(what, code="deploy.changed")
     if (
         options.runner_binary is None
         and deployed is not None

@@ -19,7 +19,8 @@ from device_fixtures import MakeDevice
 
 from etcli.common.errors import DeployError, EtcliError
 from etcli.device.adb import AdbDevice
-from etcli.device.lock import LOCK, device_lock
+from etcli.device.held_link import LINK
+from etcli.device.lock import device_lock
 from etcli.device.server import AdbServer
 from etcli.device.shelltext import script
 from etcli.device.virtual.spec import Protocol
@@ -137,14 +138,14 @@ def test_an_etcli_of_another_machine_is_waited_for(
     assert done.wait(20)
     thread.join()
     assert "waiting for another etcli" in capfd.readouterr().err
-    assert scene.device.stat(LOCK) is None
+    assert scene.device.stat(LINK) is None
 
 
 def test_a_lock_whose_holder_is_gone_holds_nobody(scene: AdbScene) -> None:
-    scene.device.shell(script('ln -sf "1 99 etcli deploy of ghost" "$1"', LOCK))
-    scene.device.shell(script('ln -sf "4194000 99 etcli deploy of ghost" "$1.x"; mv "$1.x" "$1"', LOCK))
+    scene.device.shell(script('ln -sf "1 99 etcli deploy of ghost" "$1"', LINK))
+    scene.device.shell(script('ln -sf "4194000 99 etcli deploy of ghost" "$1.x"; mv "$1.x" "$1"', LINK))
     scene.deploy()
-    assert scene.device.stat(LOCK) is None
+    assert scene.device.stat(LINK) is None
 
 
 def test_killed_at_any_moment_and_repeated(scene: AdbScene, etcli: Etcli, tmp_path: Path) -> None:

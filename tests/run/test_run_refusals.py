@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +81,25 @@ def test_outdated_deployment_is_refused_unless_stale_ok(run_script: RunScript, s
     samples.make_build(scene.loaded, scene.workspace, runner=GOOD)
     samples.make_bundle(scene.loaded, scene.workspace, weights=b"new")
     with pytest.raises(StaleError, match="the device holds another bundle"):
+        call(scene)
+
+
+@pytest.mark.known_failure("device-file-changed-since")
+def test_files_changed_on_the_device_are_not_run(run_script: RunScript, scene: Scene) -> None:
+    run_script(GOOD)
+    program, manifest = scene.folder / "bin" / "etcli_llama_runner", scene.folder / "bundle" / "manifest.json"
+    content = manifest.read_bytes()
+    manifest.write_bytes(content.replace(b"0", b"1"))
+    os.utime(manifest, (1_600_000_000, 1_600_000_000))
+    with pytest.raises(StaleError) as caught:
+        call(scene)
+    problem = caught.value.problems[0]
+    assert (problem.code, "bundle/manifest.json was changed" in problem.message) == ("deploy.changed", True)
+    assert problem.hint is not None
+    assert problem.hint.startswith(f"Run: etcli deploy {scene.loaded.path} --workspace {scene.workspace.root}")
+    assert call(scene, stale_ok=True).tokens == (samples.STOP_ID,)
+    program.unlink()
+    with pytest.raises(StaleError, match=r"bin/etcli_llama_runner is gone, bundle/manifest\.json was changed"):
         call(scene)
 
 
