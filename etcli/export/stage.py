@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import os
 import platform
@@ -15,18 +14,18 @@ import psutil
 
 import etcli
 from etcli.checkpoint.base import Checkpoint
-from etcli.checkpoint.opening import open_checkpoint
-from etcli.checkpoint.source import fetch, peek
+from etcli.checkpoint.source import fetch
 from etcli.common.errors import CheckpointError, EtcliError, ExportError, InterruptedByUser
 from etcli.common.files import is_no_space
 from etcli.common.hashing import value_sha256
 from etcli.common.locks import exclusive, holder
 from etcli.common.workspace import Workspace
-from etcli.export.assembly import Assembly, remove_leftovers, stop_sources, united_config
+from etcli.export.assembly import Assembly, remove_leftovers, stop_sources
 from etcli.export.backends.base import Backend
 from etcli.export.backends.registry import backend_for
 from etcli.export.cluster import cluster_address
 from etcli.export.currency import bundle_stamp, current_bundle
+from etcli.export.dry_run import dry_run
 from etcli.export.evaluation import evaluated, evaluation_ids, evaluation_text
 from etcli.export.inputs import (
     TABLES,
@@ -39,33 +38,24 @@ from etcli.export.inputs import (
 )
 from etcli.export.job import Outcome
 from etcli.export.needs import check_needs
-from etcli.export.neuron.plan import npu_plan
 from etcli.export.pieces import Pieces
-from etcli.export.plan import ExportPlan, ProgramPlan, check_chosen, chosen_chunks, make_plan
-from etcli.export.preview import planned_work
+from etcli.export.plan import ExportPlan, ProgramPlan, check_chosen, chosen_chunks
+from etcli.export.planned import planned, planned_from_source
+from etcli.export.remarks import say_quality, say_remarks
 from etcli.export.result import ExportedFile, ExportOptions, ExportResult, exported_files
 from etcli.export.source import (
     checkpoint_source,
-    exported_config,
-    peek_checkpoint,
-    quantising_needs,
-    remaining_adapter,
     warn_of_quality,
 )
 from etcli.export.store import Store
-from etcli.export.templates.cache import TemplateCache
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.export_report import ChunkReport, ExportReport, LoweringReport
 from etcli.manifests.model import ModelConfig
-from etcli.manifests.quantised import Quality, quality_remarks
 from etcli.output.console import Console
-from etcli.output.units import counted
-from etcli.recipe.fit import long_cache_warning, padded_vocabulary_remark, vocabulary_warning
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import REPORT
 from etcli.recipe.resolved import write_resolved
-from etcli.recipe.sources import adapter_path, source_stamp
-from etcli.recipe.upstream import runner_remark
+from etcli.recipe.sources import source_stamp
 from etcli.tokenizer.base import Tokenizer
 from etcli.tokenizer.opening import open_tokenizer
 
@@ -90,7 +80,7 @@ def export(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions, c
     warn_of_quality(loaded, console)
     check_needs(loaded, console)
     if options.dry_run:
-        return _dry_run(loaded, workspace, options, console)
+        return dry_run(loaded, workspace, options, console)
     source = fetch(loaded, console)
 
     def wait() -> None:
@@ -98,7 +88,7 @@ def export(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions, c
 
     try:
         if not workspace.export_work.exists():
-            _planned_from_source(loaded, source)  # what is refused here leaves no folder
+            planned_from_source(loaded, source)  # what is refused here leaves no folder
         with exclusive(workspace.export_lock, on_wait=wait, what=f"export of {loaded.recipe.name}"):
             # what is wrong with the text is said before the long work
             ids = None if text is None else evaluation_ids(open_tokenizer(source), text, options.evaluate_text)
@@ -132,65 +122,6 @@ def _refused(error: OSError, workspace: Workspace, source: Path) -> EtcliError:
     )
 
 
-def _planned(loaded: LoadedRecipe, path: Path) -> tuple[Checkpoint, Tokenizer, ModelConfig, ExportPlan]:
-    """The plan of what is exported from `path`, which is what `checkpoint_source` gives."""
-    checkpoint = open_checkpoint(path, remaining_adapter(loaded))
-    tokenizer = open_tokenizer(path)
-    model = united_config(checkpoint.config, tokenizer)
-    return checkpoint, tokenizer, model, _plan(loaded, model, tokenizer)
-
-
-def _plan(loaded: LoadedRecipe, model: ModelConfig, tokenizer: Tokenizer) -> ExportPlan:
-    plan = make_plan(loaded, model)
-    return dataclasses.replace(plan, npu=npu_plan(loaded, tokenizer))
-
-
-def _planned_from_source(loaded: LoadedRecipe, source: Path) -> tuple[ModelConfig, ExportPlan]:
-    """The same of the recipe's source, before it is quantised: what can be known and refused before anything is written."""
-    checkpoint, tokenizer = open_checkpoint(source, adapter_path(loaded)), open_tokenizer(source)
-    model = exported_config(loaded, united_config(checkpoint.config, tokenizer))
-    return model, _plan(loaded, model, tokenizer)
-
-
-def _dry_run(loaded: LoadedRecipe, workspace: Workspace, options: ExportOptions, console: Console) -> ExportResult:
-    source = peek(loaded)
-    if source is None:
-        console.warn(
-            f"{loaded.recipe.model.source} is not on this machine yet: export fetches it first, and then knows what is to be done",
-            code="export.not_fetched",
-        )
-        return ExportResult(None, workspace.bundle, dry_run=True)
-    found = None if options.force else current_bundle(loaded, source, workspace.bundle, verified=options.verify)
-    path = peek_checkpoint(loaded, console)
-    if path is None:
-        model, plan = _planned_from_source(loaded, source)
-        needs = None if found is not None else quantising_needs(model)
-    else:
-        checkpoint, _, model, plan = _planned(loaded, path)
-        needs = None
-    store = Store(workspace.export_work)
-    everything = remade_pieces(plan, None)
-    remade = remade_pieces(plan, options.only_chunks) if options.force else set[str]()
-    if found is not None:
-        there = everything
-    elif path is not None and store.has_any() and remade != everything:
-        # tensors are read only where a finished piece may be made from them
-        tensors = tensor_hashes(checkpoint, console)
-        keys = piece_keys(plan, model, tensors, store, verify=options.verify, remade=remade)
-        there = {place for place, key in keys.items() if place not in remade and store.is_whole(key)}
-    else:
-        there = set()
-    return ExportResult(
-        None if found is None else found[0],
-        workspace.bundle,
-        current=found is not None,
-        dry_run=True,
-        plan=plan,
-        work=planned_work(plan, model, there, TemplateCache(), options),
-        quantising=needs,
-    )
-
-
 class _Export:
     """One export, its steps in order in `run`."""
 
@@ -218,12 +149,12 @@ class _Export:
             found = current_bundle(self.loaded, self.source, self.workspace.bundle, verified=self.options.verify)
             if found is not None:
                 write_resolved(self.loaded, self.workspace.home / "bundle.recipe.yaml")
-                self._quality(found[0].quality)
+                say_quality(self.loaded, found[0].quality, self.console)
                 return self._result(found[0], found[1].chunks, None, current=True)
         path = self._checkpoint()
-        checkpoint, tokenizer, model, plan = _planned(self.loaded, path)
+        checkpoint, tokenizer, model, plan = planned(self.loaded, path)
         chosen = chosen_chunks(plan, self.options.only_chunks)
-        self._remarks(checkpoint, tokenizer, model)
+        say_remarks(self.loaded, checkpoint, tokenizer, model, self.console)
         with self._stage("hashing"):
             tensors = tensor_hashes(checkpoint, self.console)
         remade = remade_pieces(plan, self.options.only_chunks) if self.options.force else set[str]()
@@ -262,38 +193,6 @@ class _Export:
             return self.source
         with self._stage("quantising"):
             return checkpoint_source(self.loaded, self.console)
-
-    def _remarks(self, checkpoint: Checkpoint, tokenizer: Tokenizer, model: ModelConfig) -> None:
-        if checkpoint.unused:
-            names = ", ".join(checkpoint.unused[:3]) + (", ..." if len(checkpoint.unused) > 3 else "")
-            self.console.warn(
-                f"etcli leaves {counted(len(checkpoint.unused), 'tensor')} of the checkpoint unused: {names}",
-                code="export.unused_tensors",
-            )
-        long = long_cache_warning(self.loaded, model)
-        if long is not None:
-            self.console.warn(long, code="export.long_cache")
-        runner = runner_remark(self.loaded, model)
-        if runner is not None:
-            self.console.warn(runner, code="mtk.rope_scaling")
-        for remark in checkpoint.remarks:
-            self.console.warn(remark, code="checkpoint.remark")
-        self._quality(checkpoint.quality)
-        for remark in tokenizer.remarks:
-            self.console.warn(remark, code="tokenizer.remark")
-        doubt = vocabulary_warning(model, tokenizer.vocab_size)
-        if doubt is not None:
-            self.console.warn(doubt, code="tokenizer.small")
-        padding = padded_vocabulary_remark(model, tokenizer.vocab_size)
-        if padding is not None:
-            self.console.detail(f"    {padding}")
-        for stop, sources in stop_sources(model, tokenizer).items():
-            self.console.detail(f"    stop id {stop}: {', '.join(sources)}")
-
-    def _quality(self, quality: Quality | None) -> None:
-        if self.loaded.recipe.model.quantize is None:  # else it has been said
-            for remark in quality_remarks(quality):
-                self.console.warn(remark, code="checkpoint.remark")
 
     @contextlib.contextmanager
     def _stage(self, name: str) -> Iterator[None]:
