@@ -166,15 +166,7 @@ def _sources(
 ) -> Sources:
     bundle_folder = options.bundle or workspace.bundle
     bundle = require_bundle(loaded, workspace, bundle_folder, stale_ok=options.stale_ok, console=console)
-    build = choose_build(
-        loaded,
-        workspace,
-        device,
-        target=options.target,
-        stale_ok=options.stale_ok,
-        force=options.force,
-        console=console,
-    )
+    build = choose_build(loaded, workspace, device, options, console)
     sources = Sources(
         bundle_folder=bundle_folder,
         bundle=bundle,

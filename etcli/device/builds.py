@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from etcli.common.errors import DeployError, DeviceError, Problem, StaleError
 from etcli.common.hashing import file_sha256
@@ -36,34 +37,44 @@ class LocalBuild:
         return self.folder / "stage"
 
 
+class BuildChoice(Protocol):
+    """The options of a verb that say which build it takes.
+
+    `target` is one of etcli's, `auto` or None; with `stale_ok` an outdated build is only a warning, with `force` a target that does not fit the
+    device or a build for a later Android is.
+    """
+
+    @property
+    def target(self) -> str | None: ...
+
+    @property
+    def stale_ok(self) -> bool: ...
+
+    @property
+    def force(self) -> bool: ...
+
+
 def choose_build(
     loaded: LoadedRecipe,
     workspace: Workspace,
     device: Device,
-    *,
-    target: str | None,
-    stale_ok: bool,
-    force: bool,
+    options: BuildChoice,
     console: Console,
 ) -> LocalBuild:
-    """The build for `device`: that of `target`, or else the newest one that fits the device.
-
-    Args:
-        stale_ok: an outdated build is a warning.
-        force: a `target` that does not fit the device is a warning, and so is a build for a later Android.
+    """The build for `device`: that of `options.target`, or else the newest one that fits the device.
 
     Raises:
-        UsageError: there is no such target as `target`.
+        UsageError: there is no such target as `options.target`.
         StaleError: there is no such build, or it is outdated; the hint is the `etcli build` line.
-        DeployError: `target` does not fit the device, or the build is for a later Android than the device's.
+        DeployError: the target does not fit the device, or the build is for a later Android than the device's.
         DeviceError: no target of etcli fits the device.
     """
-    target = None if target is None or target == "auto" else known_target(target).name
+    target = None if options.target is None or options.target == "auto" else known_target(options.target).name
     fitting = fitting_targets(device)
     if target is not None:
         if target not in fitting:
             problem = unfit_problem(target, fitting, device)
-            if not force:
+            if not options.force:
                 raise DeployError.many([problem])
             console.warn(problem.message, code=problem.code)
         wanted = [target]
@@ -91,12 +102,12 @@ def choose_build(
         console.note(f"several builds fit the device: taking the newest, {build.target} (also there: {others})")
     why = build_outdated(loaded, build.manifest)
     if why is not None:
-        if not stale_ok:
+        if not options.stale_ok:
             command = command_line("build", loaded, workspace, "--target", build.target)
             raise StaleError.many([stale_problem(f"build for {build.target}", why, command)])
         console.warn(f"using an outdated build for {build.target}: {why}", code="build.outdated")
     if (later := api_level_problem(build.manifest, device)) is not None:
-        if not force:
+        if not options.force:
             raise DeployError.many([later])
         console.warn(later.message, code=later.code)
     return build

@@ -146,15 +146,7 @@ def holding(
         RunError: the device's CPU lacks what the build uses.
         DeviceError: the device is gone, or in use for too long.
     """
-    build = choose_build(
-        loaded,
-        workspace,
-        device,
-        target=options.target,
-        stale_ok=options.stale_ok,
-        force=options.force,
-        console=console,
-    )
+    build = choose_build(loaded, workspace, device, options, console)
     rebuild = command_line("build", loaded, workspace, "--target", build.target)
     check_platform(carried.bundle, build.manifest, device, rebuild=rebuild, force=options.force, console=console)
     check_cpu(build.manifest, device, rebuild=rebuild, force=options.force, console=console)
