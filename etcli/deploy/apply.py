@@ -14,6 +14,7 @@ from etcli.deploy.wanted import WantedFile
 from etcli.device.base import Device
 from etcli.device.deployed import MANIFEST, PENDING
 from etcli.device.listing import Listing, list_folder
+from etcli.device.lock import still_held
 from etcli.manifests.deployment import DeployedFile, DeploymentManifest
 from etcli.output.console import Console
 
@@ -35,6 +36,7 @@ def apply(
 
     Raises:
         DeployError: the device refused something, or a file arrived damaged; it then has no manifest, and the next deploy goes on.
+        DeviceError: the device is gone, or another etcli took it while the connection was broken.
     """
     if plan.changes:
         now = {file.path for file in manifest.files}
@@ -44,7 +46,9 @@ def apply(
         remove_empty_folders(device, folder, plan.remove)
         _send(device, folder, plan, wanted, console)
         _set_modes(device, folder, plan)
-    _write(device, folder, MANIFEST, _stamped(device, folder, plan, listing, manifest))
+    whole = _stamped(device, folder, plan, listing, manifest)
+    still_held(device)  # or else another may have changed what it lists
+    _write(device, folder, MANIFEST, whole)
     remove(device, [f"{folder}/{PENDING}"])
 
 

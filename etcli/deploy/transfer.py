@@ -20,6 +20,7 @@ from etcli.common.errors import DeployError, DeviceError, EtcliError, Problems, 
 from etcli.common.hashing import file_sha256
 from etcli.deploy.folder import batches_of
 from etcli.device.base import Device
+from etcli.device.lock import still_held
 from etcli.device.shelltext import script
 from etcli.output.console import Console
 
@@ -120,7 +121,8 @@ def transfer(device: Device, files: Sequence[Transfer], *, progress: Callable[[f
                 code="deploy.connection_broken",
             )
             time.sleep(pause)
-            device.recover(RECOVERY)  # if it is not there, the next attempt says so
+            if device.recover(RECOVERY):  # if it is not there, the next attempt says so
+                still_held(device)
 
 
 class _Work:

@@ -21,8 +21,8 @@ from etcli.run.options import RunOptions
 from etcli.run.outcome import Answer, bad_output, make_record
 from etcli.run.preparing import (
     Carried,
-    check_device,
     environment,
+    holding,
     launch_of,
     make_job,
     open_bundle,
@@ -71,12 +71,14 @@ def converse(
     turn = None if first is None else dialogue.ask(first)  # what cannot be asked is refused before anything is loaded
     job = make_job(loaded, carried, options, interactive=True)
     launch = launch_of(carried, job, console)
-    build = check_device(loaded, workspace, device, carried, options, console)
+    what = f"conversation with {loaded.recipe.name}"
     if first is None and not asking.by_hand:
-        return ConversationRecord(name=loaded.recipe.name, turns=())
+        with holding(loaded, workspace, device, carried, options, console, what=what):
+            return ConversationRecord(name=loaded.recipe.name, turns=())
     facts, timeout_s = device.facts(), loaded.recipe.run.timeout_s
     emulated = ", emulated" if facts.emulated else ""
     with (
+        holding(loaded, workspace, device, carried, options, console, what=what) as build,
         Capture(workspace.runs) as capture,
         console.step(f"conversation with {loaded.recipe.name} on {device.serial} ({facts.model}{emulated})"),
     ):

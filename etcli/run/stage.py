@@ -21,9 +21,9 @@ from etcli.run.failure import explain, keep_log
 from etcli.run.options import RunOptions
 from etcli.run.outcome import Answer, make_record
 from etcli.run.preparing import (
-    check_device,
     environment,
     files_there,
+    holding,
     launch_of,
     make_job,
     open_bundle,
@@ -58,7 +58,6 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
     _note_room(len(ids), most, bundle, console)
     job = make_job(loaded, carried, options, prompt=text, prompt_ids=ids)
     launch = launch_of(carried, job, console)
-    build = check_device(loaded, workspace, device, carried, options, console)
 
     folder = recipe.device_dir
     answer = Answer(
@@ -72,6 +71,7 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
     facts = device.facts()
     emulated = ", emulated" if facts.emulated else ""
     with (
+        holding(loaded, workspace, device, carried, options, console, what=f"run of {recipe.name}") as build,
         Capture(workspace.runs) as capture,
         console.step(f"run {recipe.name} on {device.serial} ({facts.model}{emulated})")
         if options.stream

@@ -5,6 +5,7 @@ Stages whose output is current do nothing and say so. The run and the reference 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from etcli.deploy.stage import DeployOptions, DeployResult, deploy
 from etcli.device.base import Device
 from etcli.device.builds import unfit_problem
 from etcli.device.fit import fitting_targets
+from etcli.device.lock import device_lock
 from etcli.device.select import select_device
 from etcli.export.stage import ExportOptions, export
 from etcli.manifests.base import FileEntry
@@ -147,8 +149,11 @@ def _smoke(
         stages.run("run", lambda: check_binary(binary, known_target(target)), check=check, ahead=True)
     bundle = stages.run("export", lambda: _export(loaded, workspace, console, stages))
     stages.run("build", lambda: _build(loaded, workspace, options.build(target), console, stages))
-    deployed = stages.run("deploy", lambda: _deploy(loaded, workspace, device, target, console, stages))
-    record = stages.run("run", lambda: _run(loaded, workspace, device, target, options.runner_binary, console, stages))
+    with contextlib.ExitStack() as held:  # from the deployment to the end of the run nobody else's comes between
+        lock = device_lock(device, f"smoke of {loaded.recipe.name}", console)
+        stages.run("deploy", lambda: held.enter_context(lock), check="the device is free", ahead=True)
+        deployed = stages.run("deploy", lambda: _deploy(loaded, workspace, device, target, console, stages))
+        record = stages.run("run", lambda: _run(loaded, workspace, device, target, binary, console, stages))
     return stages.run("compare", lambda: _compare(loaded, workspace, bundle, deployed, record, console, stages))
 
 

@@ -23,7 +23,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "device": ("a device is there", "a target fits it"),
     "export": ("the bundle is whole",),
     "build": ("what it needs is there", "it compiles, and its audit finds nothing"),
-    "deploy": ("the device holds bundle and build",),
+    "deploy": ("the device is free", "the device holds bundle and build"),
     "run": ("the runner answers",),
     "compare": ("the tokens agree with the reference's",),
 }

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from etcli.common.errors import DeployError, DeviceError
 from etcli.device.base import RemoteStat, ShellResult, Storage
+from etcli.device.held_link import LINK
 from etcli.manifests.run_record import DeviceFacts
 
 ROOT = "/data/local/tmp"
@@ -92,7 +93,7 @@ class LocalDevice:
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> ShellResult:
-        self.commands.append(tuple(argv))
+        self._note(argv)
         if list(argv) == ["cat", "/proc/mounts"]:
             return ShellResult(0, self.mounts, "")
         try:
@@ -106,7 +107,7 @@ class LocalDevice:
     def open(
         self, argv: Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None
     ) -> Iterator[LocalStream]:
-        self.commands.append(tuple(argv))
+        self._note(argv)
         with self._errors.open("w") as errors:
             process = subprocess.Popen(
                 self._words(argv),
@@ -195,6 +196,10 @@ class LocalDevice:
 
     def storage(self, remote: str) -> Storage:
         return Storage(total=1 << 41, free=self.free)
+
+    def _note(self, argv: Sequence[str]) -> None:
+        if LINK not in argv:  # who has the device is no command of the stage's
+            self.commands.append(tuple(argv))
 
     def _words(self, argv: Sequence[str]) -> list[str]:
         return [str(self.local(word)) if word.startswith(ROOT + "/") else word for word in argv]

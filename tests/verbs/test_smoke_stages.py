@@ -153,7 +153,7 @@ def test_each_check_is_a_case_with_what_was_said_of_it(scene: Scene, tmp_path: P
             "audit of etcli_llama_runner": "passed",
             "audit of libhelper.so": "passed",
         },
-        "deploy": {"the device holds bundle and build": "passed"},
+        "deploy": {"the device is free": "passed", "the device holds bundle and build": "passed"},
         "run": {"the runner answers": "passed"},
         "compare": {"the tokens agree with the reference's": "passed"},
     }

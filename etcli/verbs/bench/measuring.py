@@ -13,6 +13,7 @@ from etcli.common.errors import InterruptedByUser, RunError
 from etcli.common.hashing import file_sha256
 from etcli.common.workspace import Workspace
 from etcli.device.base import Device
+from etcli.device.lock import device_lock
 from etcli.device.sensors import read_sensors
 from etcli.manifests.bench import BenchReport, BenchRun, MemoryTrace
 from etcli.manifests.run_record import RunRecord
@@ -101,6 +102,7 @@ def bench(
     total = options.warm_up + options.runs
     try:
         with (
+            device_lock(device, f"bench of {loaded.recipe.name}", console),
             console.step(f"bench {loaded.recipe.name} on {device.serial}"),
             console.progress("runs", total) as advance,
             watching(device) as watch,
