@@ -21,7 +21,7 @@ from etcli.build.tools import HostTools, find_host_tools
 from etcli.build.tree import CONFIGURED, Tree
 from etcli.build.vendor import vendor_libraries
 from etcli.common.assets import asset_dir
-from etcli.common.errors import BuildError, Problems
+from etcli.common.errors import BuildError, Problems, ToolError
 from etcli.common.files import remove_tree, remove_unfinished, write_if_changed
 from etcli.common.hashing import file_sha256
 from etcli.common.locks import exclusive, holder
@@ -91,23 +91,29 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
     android = android_settings(loaded, target, libraries, shared)
     simulated = simulated_npu(loaded.recipe, asset_dir("native"))
     parts = components(loaded.recipe, libraries, simulated)
-    tools = find_host_tools(
-        loaded,
-        target,
-        options.ndk,
-        android,
-        parts,
-        executorch_flag=options.executorch,
-        simulated=simulated is not None,
-        jobs=options.jobs,
+    problems = Problems()
+    vendor = problems.attempt(lambda: vendor_libraries(loaded, target, console))
+    tools = problems.attempt(
+        lambda: find_host_tools(
+            loaded,
+            target,
+            options.ndk,
+            android,
+            parts,
+            executorch_flag=options.executorch,
+            simulated=simulated is not None,
+            jobs=options.jobs,
+        )
     )
+    if vendor is None or tools is None:
+        raise ToolError.many(problems.found)
     if tools.ndk is not None:
         cmake.check_path(tools.ndk.root, "Move it, or name another NDK.")
     if options.dry_run and (first := executorch.first_step(target, tools.wanted)) is not None:
         return BuildResult(
             None, folder, current=False, plan=(first, "configure", "compile", "put the stage together and audit it")
         )
-    inputs = _inputs(loaded, libraries, parts, simulated, target, tools, android, apps, folder, console)
+    inputs = _inputs(loaded, libraries, parts, simulated, vendor, target, tools, android, apps, folder, console)
 
     lock = workspace.build_lock(target.name)
 
@@ -139,6 +145,7 @@ def _inputs(
     libraries: tuple[OperatorLibrary, ...],
     parts: tuple[Component, ...],
     simulated: SimulatedNpu | None,
+    vendor: tuple[Path, ...],
     target: Target,
     host: HostTools,
     android: AndroidSettings | None,
@@ -172,7 +179,6 @@ def _inputs(
     hashes = {f"{part.root.name}/{name}": sha256 for part in shipped for name, sha256 in part.hashes.items()}
     for more in (simulated, apps):
         hashes |= more.hashes if more is not None else {}
-    vendor = vendor_libraries(loaded, target, console)
     hashes |= {f"vendor/{path.name}": file_sha256(path) for path in vendor}
     own = tuple(library for library in libraries if library.own)
     record = make_record(folder, files, tools, hashes, fingerprint, own=own, android=android)

@@ -19,7 +19,8 @@ def vendor_libraries(loaded: LoadedRecipe, target: Target, console: Console) -> 
     """The SDK's libraries for the phones of `target`, each looked at. None for a target that is no phone's, or without the SDK.
 
     Raises:
-        EtcliError: one of them is for no phone, simulated, or of a release that cannot be used (`neuropilot.library_*`, exit 3).
+        EtcliError: the SDK that is named is not there (`neuropilot.missing`), or one of them is for no phone, simulated, or of a release that
+            cannot be used (`neuropilot.library_*`), exit 3.
     """
     if target.system != "android":
         return ()

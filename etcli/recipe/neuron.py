@@ -87,7 +87,14 @@ def calibration_findings(recipe: Recipe) -> Iterator[Finding]:
     calibration = recipe.neuron.calibration if recipe.neuron is not None else None
     if calibration is None:
         return
-    if (calibration.file is None) == (calibration.prompts is None):
+    if calibration.file is not None and calibration.prompts is not None:
+        yield (
+            "neuron.calibration.prompts",
+            f"calibration is given twice, as file ({calibration.file[:80]}) and as prompts ({len(calibration.prompts)})",
+            "To calibrate on the file, remove prompts; on the prompts, remove file. On the command line null removes what the recipe says: "
+            "--set neuron.calibration.prompts=null",
+        )
+    elif calibration.file is None and calibration.prompts is None:
         yield "neuron.calibration", "calibration needs either file or prompts", "Write exactly one of the two."
     elif calibration.prompts is not None:
         if not calibration.prompts:

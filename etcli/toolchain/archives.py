@@ -75,7 +75,9 @@ def first_object(path: Path, *, error: type[EtcliError] = UsageError) -> ObjectF
     Raises:
         EtcliError: of class `error`, code `archive.invalid`: see `members`, or there is none.
     """
+    is_empty = True
     for _, content in members(path, error=error):
+        is_empty = False
         try:
             elf = ELFFile(io.BytesIO(content))
             comment = elf.get_section_by_name(".comment")
@@ -83,9 +85,8 @@ def first_object(path: Path, *, error: type[EtcliError] = UsageError) -> ObjectF
             return ObjectFacts(elf["e_machine"], text)
         except (ELFError, ValueError, KeyError):
             continue  # bitcode, or an index of another kind
-    raise error(
-        f"{path} holds no ELF object",
-        code="archive.invalid",
-        hint="Build it without link-time optimisation.",
-        file=path,
-    )
+    if is_empty:
+        message, hint = f"{path} is empty: it holds no object", "Build and install it again."
+    else:
+        message, hint = f"{path} holds no ELF object", "Build it without link-time optimisation."
+    raise error(message, code="archive.invalid", hint=hint, file=path)

@@ -6,7 +6,6 @@ Nothing of it can be downloaded by a program or handed on, so each part that is 
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -168,13 +167,13 @@ def device_libraries(loaded: LoadedRecipe) -> list[Path]:
     """The SDK's libraries for the phone that there are. None where the recipe's NPU is not MediaTek's, or no SDK is named: a phone may have its own.
 
     Raises:
-        ToolError: code `neuropilot.library`: a variable that names one is wrong.
+        ToolError: `neuropilot.missing`: the SDK that is named is not there; `neuropilot.library`: a variable that names a library is wrong.
     """
     neuron = loaded.recipe.neuron
     if loaded.recipe.export.backend != "neuron" or neuron is None or neuron.simulated:
         return []
     root, found = None, []
-    with contextlib.suppress(EtcliError):
+    if neuron.sdk is not None or os.environ.get(ENVIRONMENT):
         root = find_sdk(loaded).root
     for library in neuropilot().libraries:
         try:

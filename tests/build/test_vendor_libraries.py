@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from vendor_sdk import make_library, make_sdk
 
+from etcli.build.stage import BuildOptions, build
 from etcli.build.vendor import copy_vendor_libraries, vendor_libraries
 from etcli.common.errors import EtcliError, ExitCode
+from etcli.common.workspace import Workspace
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.tables.neuropilot import neuropilot
@@ -27,7 +29,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def recipe(make_recipe: Recipes, tmp_path: Path) -> Callable[..., LoadedRecipe]:
-    def make(sdk: str = str(tmp_path / "sdk"), **values: object) -> LoadedRecipe:
+    def make(sdk: str | None = str(tmp_path / "sdk"), **values: object) -> LoadedRecipe:
         export = {"backend": "neuron", "precision": "A16W8", "python": "python3"}
         return make_recipe(export=export, neuron={"platform": "mt6991", "sdk": sdk}, **values)
 
@@ -68,7 +70,24 @@ def test_what_is_not_there_is_left_to_the_phone(recipe: Recipes, tmp_path: Path)
     sdk = make_sdk(tmp_path / "sdk")
     (sdk / "lib" / "arm64-v8a" / NAMES[1]).unlink()
     assert [path.name for path in found(recipe())] == NAMES[:1]
-    assert found(recipe(str(tmp_path / "nowhere"))) == ()
+    assert found(recipe(sdk=None)) == ()
+
+
+def test_a_folder_that_is_named_and_not_there_is_refused(
+    recipe: Recipes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is looked at that takes time: the build's other problems are told with it."""
+    with pytest.raises(EtcliError, match=f"neuron.sdk: there is no folder {tmp_path}/nowhere") as caught:
+        found(recipe(str(tmp_path / "nowhere")))
+    assert (caught.value.problems[0].code, caught.value.exit) == ("neuropilot.missing", ExitCode.ENVIRONMENT)
+    options = BuildOptions("android", ndk=tmp_path / "no-ndk", dry_run=True)
+    with pytest.raises(EtcliError) as caught:
+        build(recipe(str(tmp_path / "nowhere")), Workspace(tmp_path / "ws", "small"), options, Console(verbosity=-1))
+    codes = [problem.code for problem in caught.value.problems]
+    assert {"neuropilot.missing", "ndk.not_found", "executorch.not_provided"} <= set(codes)
+    monkeypatch.setenv("MEDIATEK_SDK_ROOT", str(tmp_path / "elsewhere"))
+    with pytest.raises(EtcliError, match="MEDIATEK_SDK_ROOT: there is no folder"):
+        found(recipe(sdk=None))
 
 
 def test_wrong_ones_are_refused_at_once(recipe: Recipes, tmp_path: Path) -> None:

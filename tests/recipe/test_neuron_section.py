@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from etcli.common.errors import ExitCode
+from etcli.common.errors import ExitCode, RecipeError
 from etcli.recipe.checks import PRECISIONS
 from etcli.recipe.fingerprint import build_fingerprint, cache_kind
 from etcli.recipe.loader import load
@@ -138,7 +138,7 @@ def test_additions_and_other_values_of_the_defaults_are_allowed(write):
 @pytest.mark.parametrize(
     ("calibration", "said"),
     [
-        ("{file: a, prompts: [b]}", "either file or prompts"),
+        ("{file: a, prompts: [b]}", "given twice, as file (a) and as prompts (1)"),
         ("{response_cap: 3}", "either file or prompts"),
         ("{prompts: []}", "there is no prompt in the list"),
         ("{prompts: [a, '  ']}", "the prompt is empty"),
@@ -147,6 +147,22 @@ def test_additions_and_other_values_of_the_defaults_are_allowed(write):
 def test_calibration_that_contradicts(problems_of, calibration, said):
     (problem,) = problems_of(text(neuron=f", calibration: {calibration}"))
     assert said in problem.message
+
+
+def test_a_calibration_of_the_command_line_beside_that_of_the_recipe(write):
+    """The message names both and how to drop the recipe's, which then works."""
+    path = str(write(text(neuron=", calibration: {prompts: [a, b]}")))
+    given = "neuron.calibration={file: words.txt}"
+    with pytest.raises(RecipeError) as caught:
+        load(path, [given])
+    (problem,) = caught.value.problems
+    assert "file (words.txt) and as prompts (2)" in problem.message
+    assert problem.line == 4
+    assert problem.hint is not None
+    recipe = load(path, [given, problem.hint.rpartition("--set ")[2]]).recipe
+    assert recipe.neuron is not None
+    assert recipe.neuron.calibration is not None
+    assert (recipe.neuron.calibration.file, recipe.neuron.calibration.prompts) == ("words.txt", None)
 
 
 @pytest.mark.parametrize(

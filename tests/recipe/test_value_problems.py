@@ -172,7 +172,7 @@ def test_contradictions(problems_of, text, at):
     [
         ("{platform: mt6897, sdk: simulator}", "'mt6897' is not an SoC"),
         ("{platform: mt6991, sdk: simulator, calibration: {}}", "either file or prompts"),
-        ("{platform: mt6991, sdk: simulator, calibration: {file: a, prompts: [b]}}", "either file or prompts"),
+        ("{platform: mt6991, sdk: simulator, calibration: {file: a, prompts: [b]}}", "as file (a) and as prompts (1)"),
     ],
 )
 def test_contradictions_of_neuron(problems_of, neuron, said):

@@ -76,6 +76,13 @@ def test_uncertain_names_are_shown_as_such():
     assert "Dimensity 9500, not validated" in unknown_soc_hint("x")
 
 
+@pytest.mark.parametrize("name", ["mt6893", "MT6889", "mt6899", "Dimensity 1200"])
+def test_another_chip_of_a_similar_id_is_no_misspelling(name):
+    hint = unknown_soc_hint(name)
+    assert hint.startswith("ExecuTorch's backend compiles nothing for mt68")
+    assert "Did you mean" not in hint
+
+
 def test_ids_are_those_that_executorch_lets_through():
     source = metadata.distribution("executorch").locate_file("executorch/backends/mediatek/preprocess.py")
     named = [

@@ -92,6 +92,10 @@ def _without_file(prefix: Path) -> None:
     (prefix / "lib" / "libquantized_ops_lib.a").unlink()
 
 
+def _empty_library(prefix: Path) -> None:
+    (prefix / "lib" / "libquantized_ops_lib.a").write_bytes(b"!<arch>\n")
+
+
 def _debug(prefix: Path) -> None:
     path = prefix / "lib/cmake/ExecuTorch/ExecuTorchTargets-release.cmake"
     text = path.read_text().replace("_RELEASE", "_DEBUG").replace("RELEASE", "DEBUG")
@@ -108,6 +112,7 @@ def _debug(prefix: Path) -> None:
         (_no_program, "broken", "does not say which format"),
         (_without_xnnpack, "component", "has no xnnpack_backend, which backend_xnnpack needs"),
         (_without_file, "component", "lacks lib/libquantized_ops_lib.a"),
+        (_empty_library, "archive.invalid", "libquantized_ops_lib.a is empty: it holds no object"),
         (_debug, "debug", "was built as debug"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from etcli.toolchain.executorch.wanted import Wanted
 from etcli.toolchain.executorch.wheel import host_package
 
 CONFIG = "executorch-config.cmake"
+CORE = "libexecutorch_core.a"
 
 _VERSION = re.compile(r'^#define ET_VERSION "(\d+)\.(\d+)\.(\d+)"', re.MULTILINE)
 _TARGET = re.compile(r"^add_library\((\S+) ", re.MULTILINE)
@@ -92,7 +93,7 @@ def prefix_package(target: Target, wanted: Wanted, root: Path, console: Console 
 
     Raises:
         ToolError: every fault of it, at once: `executorch.no_prefix`, `executorch.version`, `executorch.program`, `executorch.component`,
-            `executorch.machine`, `executorch.debug`, `executorch.api_level`, `executorch.other_ndk`, `executorch.broken`.
+            `executorch.machine`, `executorch.debug`, `executorch.api_level`, `executorch.other_ndk`, `executorch.broken`, `archive.invalid`.
     """
     found = read_installation(root)
     package = ExecutorchPackage(root, found.version or "", found.version or "", None, "prefix", "installation")
@@ -173,6 +174,19 @@ def _component_problems(found: Installation, wanted: Wanted) -> Iterator[Problem
                 f"the ExecuTorch in {found.root} lacks {', '.join(gone)}, which its CMake package names",
                 "Install it again: cmake --build TREE --target install.",
             )
+            continue
+        yield from _empty_libraries(found.root / file for one in row.targets if (file := (libraries or {}).get(one)))
+
+
+def _empty_libraries(files: Iterable[Path]) -> Iterator[Problem]:
+    """Static libraries that hold nothing, as an interrupted build leaves them: a linker takes one in and misses its symbols, or nothing."""
+    for file in files:
+        if file.suffix != ".a" or file.name == CORE:  # the core is read for its machine
+            continue
+        try:
+            first_object(file, error=ToolError)
+        except EtcliError as error:
+            yield from error.problems
 
 
 def _android_problems(found: Installation, wanted: Wanted) -> Iterator[Problem]:
@@ -189,7 +203,7 @@ def _android_problems(found: Installation, wanted: Wanted) -> Iterator[Problem]:
 
 
 def _machine(package: ExecutorchPackage, target: Target, wanted: Wanted) -> Problem | None:
-    library = package.libraries / "libexecutorch_core.a"
+    library = package.libraries / CORE
     core = first_object(library, error=ToolError)
     if core.machine != target.machine:
         return _problem(
