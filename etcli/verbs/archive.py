@@ -5,12 +5,10 @@ The archive is a plain zip: `.pte` chunks barely compress, so members are stored
 
 from __future__ import annotations
 
-import lzma
 import shutil
 import stat
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ from pathlib import Path
 from etcli.common.errors import DeployError, Problems, UsageError
 from etcli.common.files import atomic_writer, check_relative, is_no_space, remove_tree
 from etcli.common.hashing import file_sha256
+from etcli.common.zips import is_unreadable
 from etcli.manifests.base import FileEntry
 from etcli.manifests.bundle import BundleManifest
 from etcli.output.console import Console
@@ -59,9 +58,6 @@ def verify(folder: Path, console: Console) -> Archived:
     return Archived(folder=folder, files=len(files) + 1, bytes=sum(entry.size for entry in files))
 
 
-# What zipfile raises for a member: damaged, compressed in a way that this Python lacks, or encrypted (RuntimeError).
-_UNREADABLE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, RuntimeError)
-
 _AGAIN = "Export it again, or copy it again from where it was whole."
 
 
@@ -70,8 +66,10 @@ def is_packed(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return {MANIFEST, "runner.cfg"} <= set(archive.namelist())
-    except _UNREADABLE:
-        return False
+    except Exception as error:
+        if is_unreadable(error) or isinstance(error, OSError):
+            return False
+        raise
 
 
 _OTHER_ARCHIVES = frozenset((".7z", ".bz2", ".gz", ".lz4", ".rar", ".tar", ".tbz2", ".tgz", ".txz", ".xz", ".zst"))
@@ -183,7 +181,9 @@ def _extract(archive: Path, folder: Path, console: Console) -> None:
         raise UsageError(
             f"there is no file {archive}", code="bundle.no_archive", hint="Name an archive made by: etcli bundle pack"
         ) from None
-    except (zipfile.BadZipFile, OSError) as error:
+    except Exception as error:
+        if not is_unreadable(error) and not isinstance(error, OSError):
+            raise
         raise UsageError(
             f"{archive} is not a bundle archive: {error}",
             code="bundle.bad_archive",
@@ -209,8 +209,8 @@ def _extract(archive: Path, folder: Path, console: Console) -> None:
                         while block := data.read(_BLOCK):
                             out.write(block)
                             advance(len(block))
-                except _UNREADABLE as error:
-                    if is_no_space(error):
+                except Exception as error:
+                    if is_no_space(error) or not (is_unreadable(error) or isinstance(error, OSError)):
                         raise
                     raise DeployError(
                         f"member {member.filename} of {archive} cannot be read: {error}",

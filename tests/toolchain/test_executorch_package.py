@@ -146,6 +146,27 @@ def test_a_wrong_wheel_leaves_nothing(
 
 
 @pytest.mark.usefixtures("without_pip")
+@pytest.mark.parametrize(
+    ("offset", "value"),
+    [(6, b"\x63\0"), (10, b"\x63\0"), (8, b"\1\0"), (10, b"\x08\0"), (10, b"\x0c\0"), (10, b"\x0e\0")],
+    ids=["a later zip", "no method", "encrypted", "no deflate stream", "no bzip2 stream", "no lzma stream"],
+)
+def test_a_wheel_that_cannot_be_unpacked_is_damaged(
+    make_wheel: Callable[..., Path], tmp_path: Path, offset: int, value: bytes
+) -> None:
+    wheel = make_wheel({"executorch/lib/more.txt": b"\xff" * 64})
+    content = bytearray(wheel.read_bytes())
+    # its entry in the list at the end, whose name stands behind 46 bytes
+    start = content.rindex(b"executorch/lib/more.txt") - 46
+    content[start + offset : start + offset + 2] = value
+    wheel.write_bytes(content)
+    with pytest.raises(ToolError, match="is damaged") as caught:
+        wheel_for(AARCH64)
+    assert caught.value.problems[0].code == "executorch.wheel"
+    assert not [path for path in (tmp_path / "cache" / "executorch").iterdir() if path.suffix != ".lock"]
+
+
+@pytest.mark.usefixtures("without_pip")
 def test_a_wheel_of_another_commit_is_refused(make_wheel: Callable[..., Path]) -> None:
     version = f'__version__ = "{host_package().version}"\ngit_version = "{"0" * 40}"\n'
     make_wheel({"executorch/version.py": version.encode()})

@@ -13,7 +13,7 @@ from etcli.cli.bundle import pack_command
 from etcli.common.errors import EtcliError, StaleError
 from etcli.common.workspace import Workspace
 from etcli.output.console import Console
-from etcli.verbs.archive import pack, unpack, verify
+from etcli.verbs.archive import is_packed, pack, unpack, verify
 from etcli.verbs.inspect import inspect
 
 QUIET = Console(verbosity=-1)
@@ -257,6 +257,16 @@ def test_members_that_cannot_be_taken_out(bundle, tmp_path, offset, value):
     data[central + offset + 2 : central + offset + 4] = value
     path.write_bytes(data)
     assert refused(path, tmp_path / "new") == "bundle.damaged"
+
+
+def test_an_archive_of_a_kind_to_come_is_refused(bundle, tmp_path):
+    path = pack(bundle, tmp_path / "x.zip", "tiny", QUIET).archive
+    data = bytearray(path.read_bytes())
+    central = data.index(b"PK\x01\x02")
+    data[central + 6] = 99  # needs version 9.9 of zip
+    path.write_bytes(data)
+    assert refused(path, tmp_path / "new") == "bundle.bad_archive"
+    assert not is_packed(path)
 
 
 def test_a_full_disk_is_not_called_a_damaged_archive(bundle, tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from etcli.common.files import check_relative, remove_tree
 from etcli.common.locks import exclusive
 from etcli.common.wheels import download_wheel
 from etcli.common.workspace import cache_dir
+from etcli.common.zips import is_unreadable
 from etcli.output.console import Console
 from etcli.tables.targets import Target
 from etcli.toolchain.elf import read_elf
@@ -159,12 +160,14 @@ def _unpack(wheel: Path, folder: Path) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(member) as source, path.open("xb") as sink:
                     shutil.copyfileobj(source, sink, 1 << 20)
-    except (zipfile.BadZipFile, ValueError, FileExistsError) as error:
-        raise ToolError(
-            f"{wheel.name} is damaged: {error}",
-            code="executorch.wheel",
-            hint="Try again; `pip cache purge` drops a bad copy.",
-        ) from None
+    except Exception as error:
+        if is_unreadable(error) or isinstance(error, (FileExistsError, NotADirectoryError)):
+            raise ToolError(
+                f"{wheel.name} is damaged: {error}",
+                code="executorch.wheel",
+                hint="Try again; `pip cache purge` drops a bad copy.",
+            ) from None
+        raise
 
 
 def _wanted(member: zipfile.ZipInfo) -> bool:
