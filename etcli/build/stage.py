@@ -13,6 +13,7 @@ from etcli.build.apps import LIBRARY, AppParts, app_parts, put_together
 from etcli.build.checking import Checked, check_commands, check_stage
 from etcli.build.components import Component, components, operator_libraries, simulated_npu
 from etcli.build.described import STAGE, make_manifest, whole_build
+from etcli.build.flags import check_flags
 from etcli.build.inputs import Inputs
 from etcli.build.record import RECORD, BuildRecord, changed, make_record, read_record, tree_changes
 from etcli.build.render import BINARY_DIR, BUILD_TYPE, Toolset, render_project
@@ -107,6 +108,7 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
     )
     if vendor is None or tools is None:
         raise ToolError.many(problems.found)
+    check_flags(libraries, tools.compiler, android)
     if tools.ndk is not None:
         cmake.check_path(tools.ndk.root, "Move it, or name another NDK.")
     if options.dry_run and (first := executorch.first_step(target, tools.wanted)) is not None:
