@@ -8,6 +8,7 @@ import click
 
 from etcli.cli import show
 from etcli.cli.invocation import Invocation, binary_option, devices_options, recipe_command, stale_option, target_option
+from etcli.cli.values import MOST_TOKENS, FiniteRange
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -35,7 +36,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--max-new-tokens",
-    type=click.IntRange(min=2),
+    type=click.IntRange(2, MOST_TOKENS),
     metavar="N",
     default=32,
     show_default=True,
@@ -44,7 +45,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--prompt", metavar="TEXT", help="Another prompt than the recipe's.")
 @click.option(
     "--pause",
-    type=click.FloatRange(min=0, max=3600),
+    type=FiniteRange(min=0, max=3600),
     metavar="SECONDS",
     default=0.0,
     show_default=True,
@@ -108,11 +109,11 @@ def command(
     loaded, workspace = invocation.supported, invocation.workspace
     if html is not None:
         prepare_page(html)
-    results = invocation.on_devices(lambda device, console: bench(loaded, workspace, device, options, console))
+    results = invocation.on_devices(
+        lambda device, console: bench(loaded, workspace, device, options, console), show.measured
+    )
     if html is not None:
         write_page(html, results)
-    for result in results:
-        show.measured(invocation.console, result)
     if html is not None:
         invocation.console.note(f"page: {html}")
     invocation.finish_devices(results)

@@ -36,7 +36,7 @@ def command(
         target=target, bundle=bundle, dry_run=dry_run, verify=verify, force=force, stale_ok=stale_ok
     )
     loaded, workspace = invocation.supported, invocation.workspace
-    results = invocation.on_devices(lambda device, console: deploy(loaded, workspace, device, options, console))
-    for result in results:
-        show.deployed(invocation.console, result)
+    results = invocation.on_devices(
+        lambda device, console: deploy(loaded, workspace, device, options, console), show.deployed
+    )
     invocation.finish_devices(results)

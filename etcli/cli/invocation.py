@@ -121,8 +121,11 @@ class Invocation:
         """Whether the user asked for several devices, so that results stand in a list; --all does, however many there are."""
         return self.all or len(set(self.serials)) > 1
 
-    def on_devices(self, work: Callable[[Device, Console], R]) -> list[R]:
+    def on_devices(self, work: Callable[[Device, Console], R], show: Callable[[Console, R], None]) -> list[R]:
         """What `work` gives for every device that is meant; several work in parallel, each with a console that names it.
+
+        Args:
+            show: shows a person what one gave; called for those that are done also where others fail.
 
         Raises:
             EtcliError: some failed; the problems of all.
@@ -131,7 +134,15 @@ class Invocation:
         from etcli.device.several import on_each
 
         devices = select_devices(serials=self.serials, virtual=self.virtual, every=self.all, console=self.console)
-        return on_each(devices, work, self.console)
+        try:
+            results = on_each(devices, work, self.console)
+        except BaseException as error:
+            for result in getattr(error, "etcli_done", ()):
+                show(self.console, result)
+            raise
+        for result in results:
+            show(self.console, result)
+        return results
 
     def finish_devices(self, results: Sequence[Any]) -> None:
         """Print the results' JSON document, where it was asked for: one result as it is, several under `devices`."""

@@ -8,7 +8,7 @@ import click
 
 from etcli.cli import show
 from etcli.cli.invocation import Invocation, binary_option, devices_options, recipe_command, stale_option, target_option
-from etcli.cli.values import prompt_text
+from etcli.cli.values import MOST_TOKENS, FiniteRange, prompt_text
 
 
 @recipe_command("run", short_help="Run the Llama runner on the device and stream the answer.")
@@ -18,13 +18,13 @@ from etcli.cli.values import prompt_text
 @click.option(
     "--prompt-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file that holds it, UTF-8."
 )
-@click.option("--max-new-tokens", type=click.IntRange(min=1), metavar="N", help="Upper bound of generated tokens.")
+@click.option("--max-new-tokens", type=click.IntRange(1, MOST_TOKENS), metavar="N", help="Upper bound of generated tokens.")
 @click.option("--no-chat", is_flag=True, help="The prompt as it is, without the model's chat template.")
 @click.option("--system", metavar="TEXT", help="The chat's system message; by default the recipe's run.system.")
-@click.option("--temperature", type=click.FloatRange(0, 1000), metavar="T", help="Draw tokens; 0 is greedy decoding.")
+@click.option("--temperature", type=FiniteRange(0, 1000), metavar="T", help="Draw tokens; 0 is greedy decoding.")
 @click.option(
     "--top-p",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FiniteRange(0, 1, min_open=True),
     metavar="P",
     help="Draw among the likeliest that have P together.",
 )
@@ -85,7 +85,5 @@ def command(
         source = asking(options.prompt, json=invocation.json)
         invocation.finish(converse(loaded, workspace, invocation.device(), options, source, invocation.console))
         return
-    results = invocation.on_devices(lambda device, console: run(loaded, workspace, device, options, console))
-    for record in results:
-        show.ran(invocation.console, record)
+    results = invocation.on_devices(lambda device, console: run(loaded, workspace, device, options, console), show.ran)
     invocation.finish_devices(results)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -120,7 +119,7 @@ def transfer(device: Device, files: Sequence[Transfer], *, progress: Callable[[f
                 f"{error}; attempt {work.attempts + 1} for the {count} file{'s' if count > 1 else ''} left in {pause:g} s",
                 code="deploy.connection_broken",
             )
-            time.sleep(pause)
+            device.pause(pause)
             if device.recover(RECOVERY):  # if it is not there, the next attempt says so
                 still_held(device)
 

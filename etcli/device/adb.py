@@ -24,7 +24,7 @@ from etcli.device.program import adb_command
 from etcli.device.server import AdbServer
 from etcli.device.shell import Frames, ShellStream, run_to_end
 from etcli.device.shelltext import command_text, script
-from etcli.device.wire import Wire, open_wire
+from etcli.device.wire import Wire, ended_here, open_wire
 from etcli.manifests.run_record import DeviceFacts
 
 _ANSWER_SECONDS = 60.0
@@ -88,7 +88,7 @@ class AdbDevice:
         self._serial = serial
         self._wires: weakref.WeakSet[Wire] = weakref.WeakSet()
         self._wires_lock = threading.Lock()
-        self._closed = False
+        self._closed = threading.Event()
 
     @property
     def serial(self) -> str:
@@ -153,6 +153,11 @@ class AdbDevice:
         with self._open(sync.SERVICE, stall=_STALL_SECONDS) as wire:
             yield AdbSender(self, wire, v2="sendrecv_v2" in self.features)
 
+    def pause(self, seconds: float) -> None:
+        """Leave the device alone for so long."""
+        if self._closed.wait(seconds):
+            raise ended_here(self._serial)
+
     def recover(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds until the device is usable again; whether it is. One over TCP is connected anew."""
         until = time.monotonic() + timeout
@@ -166,7 +171,7 @@ class AdbDevice:
                     return True
             if time.monotonic() >= until:
                 return False
-            time.sleep(min(0.2, timeout))
+            self.pause(min(0.2, timeout))
 
     def push(
         self, local: Path, remote: str, *, executable: bool = False, progress: Callable[[int], None] | None = None
@@ -187,10 +192,10 @@ class AdbDevice:
     def close(self) -> None:
         """End every connection, from any thread; whoever uses one, or asks for another, gets a `DeviceError`."""
         with self._wires_lock:
-            self._closed = True
+            self._closed.set()
             wires = list(self._wires)
         for wire in wires:
-            wire.close()
+            wire.give_up()
 
     def pull(self, remote: str, local: Path) -> None:
         """Copy a file from the device."""
@@ -264,13 +269,15 @@ class AdbDevice:
         return self._open(sync.SERVICE, timeout)
 
     def _open(self, service: str, timeout: float | None = None, *, stall: float | None = None) -> Wire:
+        if self._closed.is_set():
+            raise ended_here(self._serial)
         wire = open_wire(self._server.client, self._serial, service, timeout=timeout, stall=stall)
         with self._wires_lock:
-            if not self._closed:
+            if not self._closed.is_set():
                 self._wires.add(wire)
                 return wire
         wire.close()
-        raise DeviceError(f"work on {self._serial} was ended from here", code="device.closed")
+        raise ended_here(self._serial)
 
     def _discard(self, part: str) -> None:
         """Remove an incomplete file. The device may be gone; then it stays, under a name that nothing reads."""

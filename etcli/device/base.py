@@ -128,6 +128,9 @@ class Device(Protocol):
     def sender(self) -> contextlib.AbstractContextManager[Sender]:
         """A connection for several files, written without another name first: whoever sends gives names and renames."""
 
+    def pause(self, seconds: float) -> None:
+        """Leave the device alone for so long; where all work on it is ended from here, a `DeviceError` ends the pause."""
+
     def recover(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds until a device whose connection broke is usable again; whether it is."""
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from etcli.common.errors import EtcliError, InterruptedByUser, Problem
 from etcli.device.adb import AdbDevice
+from etcli.device.wire import was_ended_here
 from etcli.output.console import Console
 from etcli.output.labelled import LabelledConsole
 
@@ -21,8 +22,8 @@ def on_each(devices: Sequence[AdbDevice], work: Callable[[AdbDevice, Console], R
 
     Raises:
         EtcliError: some failed: the problems of all, each with its device's serial. Its `etcli_result` is `{"devices": [...]}`, the
-            results of those that did not fail among `{"serial", "errors"}` of those that did.
-        InterruptedByUser: Ctrl-C; the connections to all of them were ended.
+            results of those that did not fail among `{"serial", "errors"}` of those that did; its `etcli_done` lists the former.
+        InterruptedByUser: Ctrl-C; the connections to those that were not done were ended. It bears the same.
     """
     if len(devices) == 1:
         return [work(devices[0], console)]
@@ -43,39 +44,47 @@ def on_each(devices: Sequence[AdbDevice], work: Callable[[AdbDevice, Console], R
             for device in devices:
                 device.close()
             wait(futures)
-            raise InterruptedByUser(
-                f"interrupted on {', '.join(device.serial for device in devices)}",
-                code="interrupted",
-                hint="Run the same command again: what is complete on a device is kept.",
-            ) from None
     return _results(devices, futures)
 
 
 def _results(devices: Sequence[AdbDevice], futures: Sequence[Future[R]]) -> list[R]:
     problems: list[Problem] = []
-    results: list[R] = []
+    done: list[R] = []
     shown: list[Any] = []
+    unexpected: BaseException | None = None
     for device, future in zip(devices, futures, strict=True):
         error = future.exception()
         if error is None:
-            results.append(future.result())
-            shown.append(results[-1])
-        elif isinstance(error, EtcliError):
-            named = [_named(problem, device.serial) for problem in error.problems]
-            problems += named
-            shown.append(
-                {
-                    "serial": device.serial,
-                    "errors": [{"code": one.code, "message": one.message, "hint": one.hint} for one in named],
-                }
-            )
+            done.append(future.result())
+            shown.append(done[-1])
+            continue
+        if isinstance(error, EtcliError):
+            found = [_named(problem, device.serial) for problem in _interruption(error, device.serial).problems]
         else:
-            raise error
+            unexpected = unexpected or error
+            found = [Problem("internal", f"{device.serial}: {type(error).__name__}: {error}")]
+        problems += found
+        # of work that was cut short, what there is
+        kept = getattr(error, "etcli_result", None)
+        listed = [{"code": one.code, "message": one.message, "hint": one.hint} for one in found]
+        shown.append({"serial": device.serial, "errors": listed} if kept is None else kept)
     if problems:
-        failed = EtcliError.many(problems)
+        failed = unexpected or EtcliError.many(problems)
         failed.etcli_result = {"devices": shown}  # type: ignore[attr-defined]
+        failed.etcli_done = done  # type: ignore[attr-defined]
         raise failed
-    return results
+    return done
+
+
+def _interruption(error: EtcliError, serial: str) -> EtcliError:
+    """`error`, or what it means to a person who pressed Ctrl-C."""
+    if not was_ended_here(error):
+        return error
+    return InterruptedByUser(
+        f"interrupted on {serial}",
+        code="interrupted",
+        hint="Run the same command again: what is complete on a device is kept.",
+    )
 
 
 def _named(problem: Problem, serial: str) -> Problem:

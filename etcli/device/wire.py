@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from etcli.common.errors import DeviceError
+from etcli.common.errors import DeviceError, EtcliError
 from etcli.device.program import adb_command
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Wire:
         self._timeout = timeout
         self._stall = stall
         self._deadline = None if timeout is None else time.monotonic() + timeout
-        self._closed = False
+        self._closed = self._given_up = False
 
     def send(self, data: bytes | memoryview) -> None:
         """Send all of `data`.
@@ -103,8 +103,13 @@ class Wire:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed from this side."""
-        return self._closed
+        """Whether it was closed from this side, by whoever uses it."""
+        return self._closed and not self._given_up
+
+    def give_up(self) -> None:
+        """End the connection for whoever uses it, who gets the error of `ended_here`."""
+        self._given_up = True
+        self.close()
 
     def close(self) -> None:
         """End the connection; a thread that waits in `receive` gets nothing more."""
@@ -115,7 +120,7 @@ class Wire:
 
     def gone(self) -> DeviceError:
         """The error for a connection that ended before its time."""
-        return device_gone(self._serial)
+        return ended_here(self._serial) if self._given_up else device_gone(self._serial)
 
     def __enter__(self) -> Wire:
         return self
@@ -209,6 +214,20 @@ def refused(serial: str, reason: str) -> DeviceError:
             f"{serial} is offline", code="device.offline", hint=f"Replug it, or: {adb_command()} reconnect {serial}"
         )
     return DeviceError(f"{serial} refuses: {reason}", code="device.refused")
+
+
+ENDED_HERE = "device.closed"
+"""Code of the errors of a device on which all work was ended from here, as Ctrl-C does."""
+
+
+def ended_here(serial: str) -> DeviceError:
+    """The error for work on a device that was ended from here."""
+    return DeviceError(f"work on {serial} was ended from here", code=ENDED_HERE)
+
+
+def was_ended_here(error: EtcliError) -> bool:
+    """Whether `error` means nothing else than that."""
+    return all(problem.code == ENDED_HERE for problem in error.problems)
 
 
 def device_gone(serial: str) -> DeviceError:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from etcli.common.errors import EtcliError
+from etcli.common.errors import DeviceError, EtcliError
 from etcli.device.base import Device, Stream
+from etcli.device.wire import was_ended_here
 from etcli.run.capture import STDERR, Capture
 from etcli.run.events import AnyEvent, Note
 from etcli.run.runners import Reader
@@ -65,6 +66,11 @@ def run_program(
         except TimeoutError:
             session.ended_by = "timeout"
         except KeyboardInterrupt:
+            session.ended_by = "interrupted"
+        except DeviceError as error:
+            if not was_ended_here(error):
+                raise
+            # with several devices only one thread gets Ctrl-C, and ends the work of the others
             session.ended_by = "interrupted"
         finally:
             lines.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -93,6 +94,42 @@ def test_one_of_two_fails(
     assert bad["serial"] == pair[1].serial
     assert bad["errors"][0]["code"].startswith("deploy.")
     assert pair[1].serial in document["errors"][0]["message"]
+
+
+def test_an_interruption_keeps_what_is_done(
+    pair: tuple[AdbDevice, AdbDevice], tmp_path: Path, adb_server: AdbServer, etcli: Etcli
+) -> None:
+    """One device is done, the other waits for another etcli."""
+    AdbScene(tmp_path, adb_server, pair[0])
+    chosen = [word for device in pair for word in ("--serial", device.serial)]
+    command = [sys.executable, "-m", "etcli", "deploy", "tiny.yaml", "--workspace", "work", "--stale-ok", *chosen]
+    for json_too in (True, False):
+        with device_lock(pair[1], "bench of other", Console(verbosity=-1)):
+            process = subprocess.Popen(
+                [*command, *(["--json"] if json_too else [])],
+                cwd=tmp_path,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            assert process.stderr is not None
+            said = ""
+            while not ("etcli bench of other" in said and ("MB/s" in said or "current: all" in said)):
+                said += process.stderr.readline()
+            time.sleep(1)
+            process.send_signal(signal.SIGINT)
+            out, errors = process.communicate(timeout=60)
+        assert process.returncode == 130, errors
+        assert f"interrupted on {pair[1].serial}" in (out if json_too else errors)
+        assert "Traceback" not in errors
+        if json_too:
+            document = json.loads(out)
+            done, cut = document["result"]["devices"]
+            assert done["sent_files"] == 9
+            assert cut["errors"][0]["code"] == "interrupted"
+        else:
+            assert pair[0].serial in out
+    assert pair[1].stat(FOLDER) is None
 
 
 def test_two_etclis_take_turns(scene: AdbScene, capfd: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,11 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,8 @@ from device_fixtures import MakeDevice
 from etcli.common.workspace import Workspace
 from etcli.deploy.stage import DeployOptions, deploy
 from etcli.device.adb import AdbDevice
+from etcli.device.held_link import LINK
+from etcli.device.lock import device_lock
 from etcli.output.console import Console
 
 RECIPE = "name: tiny\nmodel: {source: model.gguf}\nrun: {prompt: Hello world, chat: false}\n"
@@ -37,8 +42,11 @@ done
 
 
 @pytest.fixture
-def two(virtual_device: MakeDevice) -> list[AdbDevice]:
-    return [virtual_device("x86_64"), virtual_device("x86_64", protocol="old")]
+def two(virtual_device: MakeDevice) -> Iterator[list[AdbDevice]]:
+    devices = [virtual_device("x86_64"), virtual_device("x86_64", protocol="old")]
+    yield devices
+    for device in devices:
+        device.shell(["rm", "-rf", "/data/local/tmp/etcli"])
 
 
 def put(folder: Path, device: AdbDevice, runner: str) -> None:
@@ -77,10 +85,12 @@ def test_each_device_answers_under_its_name(tmp_path: Path, two: list[AdbDevice]
 
 
 def test_one_that_fails_does_not_hide_the_other(tmp_path: Path, two: list[AdbDevice]) -> None:
-    put(tmp_path, two[0], ANSWER)
-    put(tmp_path, two[1], ANSWER)
-    program = "/data/local/tmp/etcli/tiny/bin/etcli_llama_runner"
-    assert two[1].shell(["sh", "-c", f"printf '#!/bin/sh\\necho broken >&2\\nexit 3\\n' > {program}"]).code == 0
+    for device in two:
+        put(
+            tmp_path,
+            device,
+            f"#!/bin/sh\ncase $(getprop ro.serialno) in *-old)\necho broken >&2\nexit 3\nesac\n{ANSWER}",
+        )
     done = etcli(tmp_path, *[word for device in two for word in ("--serial", device.serial)], "--json")
     document = json.loads(done.stdout)
     assert (done.returncode, document["ok"]) == (9, False)
@@ -88,6 +98,40 @@ def test_one_that_fails_does_not_hide_the_other(tmp_path: Path, two: list[AdbDev
     assert good["text"] == "Tokyo is nice"
     assert bad["serial"] == two[1].serial
     assert "broken" in bad["errors"][0]["message"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_keeps_what_is_done(tmp_path: Path, two: list[AdbDevice], number: signal.Signals) -> None:
+    slow = samples.script(samples.answer_lines([5, 6])[:-1], after="exec sleep 54321").removeprefix("#!/bin/sh\n")
+    for device in two:
+        put(tmp_path, device, f"#!/bin/sh\ncase $(getprop ro.serialno) in *-old)\n{slow}\nesac\n{ANSWER}")
+    words = [word for device in two for word in ("--serial", device.serial)]
+    runs = tmp_path / ".etcli/tiny/runs"
+    with subprocess.Popen(
+        [sys.executable, "-m", "etcli", "run", *words, "--json"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        for _ in range(400):
+            told = "".join(path.read_text() for path in runs.glob("*/events.jsonl"))
+            if list(runs.glob("*/record.json")) and told.count('"token"') == 4 + 2:
+                break
+            time.sleep(0.1)
+        process.send_signal(number)
+        out, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    done, cut = json.loads(out)["result"]["devices"]
+    assert (done["text"], done["stop_reason"]) == ("Tokyo is nice", "stop_id")
+    assert (cut["tokens"], cut["stop_reason"]) == ([5, 6], "interrupted")
+    assert cut["device"]["serial"] == two[1].serial
+    records = [json.loads(path.read_text()) for path in runs.glob("*/record.json")]
+    assert sorted(record["stop_reason"] for record in records) == ["interrupted", "stop_id"]
+    assert "Traceback" not in errors
+    assert two[0].stat(LINK) is None
+    with device_lock(two[1], "test", Console(verbosity=-1)):  # whatever is left of it holds nobody
+        pass
 
 
 def test_a_conversation_is_of_one_device(tmp_path: Path, two: list[AdbDevice]) -> None:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -170,6 +171,9 @@ class LocalDevice:
         self.pushed_bytes += len(data)
         if progress is not None:
             progress(len(data))
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     def recover(self, timeout: float) -> bool:
         return self.break_after is None

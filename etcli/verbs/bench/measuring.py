@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import datetime
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from etcli import __version__
-from etcli.common.errors import InterruptedByUser, RunError
+from etcli.common.errors import EtcliError, InterruptedByUser, RunError
 from etcli.common.hashing import file_sha256
 from etcli.common.workspace import Workspace
 from etcli.device.base import Device
 from etcli.device.lock import device_lock
 from etcli.device.sensors import read_sensors
+from etcli.device.wire import was_ended_here
 from etcli.manifests.bench import BenchReport, BenchRun, MemoryTrace
 from etcli.manifests.run_record import RunRecord
 from etcli.output.console import Console
@@ -109,7 +109,7 @@ def bench(
         ):
             for number in range(total):
                 if number and options.pause_s:
-                    time.sleep(options.pause_s)
+                    device.pause(options.pause_s)
                 warming = number < options.warm_up
                 before = read_sensors(device)
                 heard = _Heard()
@@ -129,8 +129,8 @@ def bench(
                     )
                     counted.append((record, measured))
                 advance(1)
-    except InterruptedByUser as error:
-        if counted:
+    except EtcliError as error:
+        if counted and (isinstance(error, InterruptedByUser) or was_ended_here(error)):
             error.etcli_result = report()  # type: ignore[attr-defined]
         raise
     return report()
