@@ -78,6 +78,10 @@ done
 shift $((OPTIND - 1))
 level=$(printf '%s' "$level" | tr 'vdiwef' 'VDIWEF')
 printf '%s %5d %5d %s %s: %s\\n' "$(date '+%m-%d %H:%M:%S.%3N')" "$PPID" "$PPID" "$level" "$tag" "$*" >> /data/local/.log
+# As logd does, the newest lines are kept.
+if [ "$(wc -c < /data/local/.log)" -gt 1048576 ]; then
+    tail -c 524288 /data/local/.log | tail -n +2 > "/data/local/.log.$$" && mv -f "/data/local/.log.$$" /data/local/.log
+fi
 """
 
 # Without -d the real program stays and waits; nobody needs that here.
