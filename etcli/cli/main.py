@@ -89,9 +89,12 @@ def cli(ctx: click.Context, version: bool, as_json: bool) -> None:
         ctx.exit(0)
 
 
-def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
-    """SIGTERM and a closed terminal take the same way out as Ctrl-C, so that children end and half-written files go."""
-    raise KeyboardInterrupt
+def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
+    """SIGTERM and a closed terminal take the same way out as Ctrl-C, so that children end and half-written files go.
+
+    The signal's name tells them from Ctrl-C, which a prompt may take for less than the end.
+    """
+    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
@@ -138,7 +141,8 @@ def _flush() -> None:
 
 
 def _open_streams() -> None:
-    """Give a caller that closed stdout or stderr (`>&-`) nothing to trip over, and every encoding a way to show every name."""
+    """Give a caller that closed a standard stream (`>&-`) nothing to trip over, and every encoding a way to show every name."""
+    sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 - for the life of the process
     sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the life of the process
     sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the life of the process
     for stream in (sys.stdout, sys.stderr):
@@ -148,12 +152,15 @@ def _open_streams() -> None:
 
 
 def _check_words(words: Sequence[str]) -> None:
-    """Refuse arguments that are no text: neither a manifest nor a JSON document could name them.
+    """Refuse arguments, and values of our own variables, that are no text: neither a manifest nor a JSON document could name them.
 
     Raises:
         click.UsageError: naming all of them.
     """
     bad = [word for word in words if not is_text(word)]
+    named = [name for name, value in os.environ.items() if name.startswith("ETCLI_") and not is_text(value)]
+    if named:
+        raise click.UsageError(f"the value of {', '.join(named)} is not valid UTF-8; set it again, or unset it")
     if bad:
         raise click.UsageError(f"not valid UTF-8: {', '.join(map(repr, bad))}; rename the file, or type it again")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -29,20 +31,54 @@ class NumberList(click.ParamType[tuple[int, ...]]):
         return tuple(sorted(numbers))
 
 
+class FiniteRange(click.FloatRange):
+    """A number in a range: `nan` is in none, which comparing with the range's ends does not tell."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """As click's, and then a number."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is no number", param, ctx)
+        return number
+
+
+MOST_TOKENS = (1 << 31) - 1
+"""Of an answer: runners count in 32 bits."""
+
+_LONGEST_PROMPT_FILE = 16 << 20
+"""Bytes. No cache holds a tenth of that."""
+
+
 def prompt_text(prompt: str | None, file: Path | None) -> str | None:
     """The prompt given on the command line or in a file, None where neither is.
 
     Raises:
-        click.UsageError: both are given, the file cannot be read as UTF-8, or the prompt is empty.
+        click.UsageError: both are given, the file cannot be read as UTF-8 or is far too long, or the prompt is empty.
     """
     if prompt is not None and file is not None:
         raise click.UsageError("--prompt and --prompt-file exclude each other")
     if file is not None:
-        try:
-            prompt = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise click.UsageError(f"{file} cannot be read as UTF-8 text: {error}") from None
-        prompt = prompt.removesuffix("\n")
+        prompt = _file_text(file)
     if prompt is not None and not prompt:
         raise click.UsageError("the prompt is empty")
     return prompt
+
+
+def _file_text(file: Path) -> str:
+    """The text of a file or pipe, without its last line end and without a byte order mark."""
+    try:
+        with file.open("rb") as source:
+            data = source.read(_LONGEST_PROMPT_FILE + 1)
+    except OSError as error:
+        raise click.UsageError(f"{file} cannot be read: {error.strerror or error}") from None
+    if len(data) > _LONGEST_PROMPT_FILE:
+        raise click.UsageError(f"{file} holds more than {_LONGEST_PROMPT_FILE >> 20} MiB, which is no prompt")
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise click.UsageError(f"{file} is UTF-16; save it as UTF-8")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(
+            f"{file} is no UTF-8 text: byte {error.start:,} is 0x{data[error.start]:02x}; save it as UTF-8"
+        ) from None
+    return text.replace("\r\n", "\n").removesuffix("\n")

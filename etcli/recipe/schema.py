@@ -234,7 +234,7 @@ class RunSection(Section):
     )
     prompt: str = pydantic.Field(default="What is the capital of Japan?", description="The user's words")
     chat: bool = pydantic.Field(default=True, description="Put the prompt into the model's chat template")
-    max_new_tokens: int = pydantic.Field(default=64, ge=1, description="Upper bound of generated tokens")
+    max_new_tokens: int = pydantic.Field(default=64, ge=1, lt=1 << 31, description="Upper bound of generated tokens")
     system: str | None = pydantic.Field(default=None, description="System message of the chat")
     threads: int | None = pydantic.Field(
         default=None, ge=1, le=256, description="Threads of the runner, by default the runner's choice"

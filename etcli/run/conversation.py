@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -32,8 +33,11 @@ from etcli.run.preparing import (
 from etcli.run.session import Session
 from etcli.run.talk import STOP_SECONDS, Interrupts, Talk
 
-NEW = "/new"
-"""What a person types to begin a new conversation."""
+NEW, HELP, QUIT = "/new", "/help", ("/quit", "/exit", "/bye")
+"""What is typed to begin a new conversation, to see what can be typed, and to end."""
+
+_COMMANDS = f"{NEW} begins a new conversation, {QUIT[0]} or Ctrl-D ends it; Ctrl-C ends an answer"
+_COMMAND = re.compile(r"/[A-Za-z?]*")
 
 _LOOK_SECONDS = 0.2
 """How often a wait for the answer is left to see whether it should end."""
@@ -68,6 +72,10 @@ def converse(
     carried = open_bundle(loaded, workspace, options, console)
     dialogue = Dialogue(carried.tokenizer, carried.bundle, carried.chat, carried.system)
     first = None if asking.by_hand else asking.next()
+    while first is not None and first.strip() == NEW:  # there is no conversation yet that this could end
+        first = asking.next()
+    if first is not None and first.strip() in QUIT:
+        first = None
     turn = None if first is None else dialogue.ask(first)  # what cannot be asked is refused before anything is loaded
     job = make_job(loaded, carried, options, interactive=True)
     launch = launch_of(carried, job, console)
@@ -159,16 +167,29 @@ class _Host:
     def turns(self, asking: Asking, turn: Turn | None) -> None:
         """Answer until there is nothing more to be said."""
         if asking.by_hand:
-            self.console.note(f"    {NEW} begins a new conversation; Ctrl-C ends an answer, Ctrl-D the conversation")
+            self.console.note(f"    {_COMMANDS}")
         while True:
             if turn is None:
                 words = asking.next()
                 if words is None:
                     return
-                if words.strip() == NEW:
+                command = words.strip()
+                if command in QUIT:
+                    return
+                if command == NEW:
                     self.dialogue.forget()
+                    if asking.by_hand:
+                        self.console.note("    a new conversation")
                     continue
-                if not words.strip():
+                if not command:
+                    continue
+                if asking.by_hand and words.startswith("/") and _COMMAND.fullmatch(command):
+                    said = (
+                        ""
+                        if command in (HELP, "/", "/?")
+                        else f"there is no {command}; with a space before it, it is said. "
+                    )
+                    self.console.note(f"    {said}{_COMMANDS}. A line that ends in \\ goes on in the next")
                     continue
                 try:
                     turn = self.dialogue.ask(words)

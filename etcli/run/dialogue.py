@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from etcli.common.errors import UsageError
 from etcli.manifests.bundle import BundleManifest
-from etcli.run.prompt import check_ids
+from etcli.run.prompt import check_ids, check_length
 from etcli.tokenizer.base import Tokenizer
 from etcli.tokenizer.chat import encode_chat
 
@@ -45,6 +45,7 @@ class Dialogue:
             UsageError: there are none, or with them the conversation is too long for the cache.
             CheckpointError: the chat template fails.
         """
+        check_length(words, self.bundle)
         if self.chat:
             ids = encode_chat(self.tokenizer, [*self._start(), {"role": "user", "content": words}])
         else:

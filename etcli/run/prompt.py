@@ -11,6 +11,9 @@ from etcli.tokenizer.base import Tokenizer
 from etcli.tokenizer.chat import encode_prompt
 from etcli.tokenizer.opening import open_tokenizer
 
+_MOST_CHARACTERS_A_TOKEN = 512
+"""The longest tokens of published vocabularies are some 256 spaces. Text beyond that many a token cannot fit, and encoding megabytes takes minutes."""
+
 
 def open_bundle_tokenizer(bundle: BundleManifest, folder: Path) -> Tokenizer:
     """The tokenizer that the bundle in `folder` carries.
@@ -42,7 +45,23 @@ def prompt_ids(
         UsageError: there is nothing in the prompt, or it is too long.
         CheckpointError: the tokenizer gives ids that the model does not have, or its chat template fails.
     """
+    check_length(text + (system or "" if chat else ""), bundle)
     return check_ids(encode_prompt(tokenizer, text, chat=chat, system=system), bundle)
+
+
+def check_length(text: str, bundle: BundleManifest) -> None:
+    """Refuse words of which the cache could not hold the half, before they are encoded.
+
+    Raises:
+        UsageError: they are too long whatever the tokenizer makes of them.
+    """
+    cache = bundle.shapes[0].cache
+    if len(text) > cache * _MOST_CHARACTERS_A_TOKEN:
+        raise UsageError(
+            f"the prompt has {len(text):,} characters; the cache holds {cache:,} tokens, prompt and answer together",
+            code="run.prompt_too_long",
+            hint="Shorten it, or export with a larger cache (export.shapes).",
+        )
 
 
 def check_ids(ids: Sequence[int], bundle: BundleManifest) -> tuple[int, ...]:

@@ -158,6 +158,19 @@ def test_a_new_conversation(talk: Talk) -> None:
     assert [turn.cached_tokens for turn in record.turns] == [0, 0, 1], "what is the same stays"
 
 
+def test_commands_before_and_after_words(capfd: pytest.CaptureFixture[str], talk: Talk) -> None:
+    talk.console = Console()  # which speaks to what is captured here
+    record = talk("/new", " /new ", "Hello", "/quit", "is")
+    assert [turn.prompt for turn in record.turns] == ["Hello"]
+    assert talk("/quit", "Hello").turns == ()
+    capfd.readouterr()
+    record = talk("/help", "/", "/retry", "/new", "Hello", " /is", "/bye", "is", by_hand=True)
+    assert [turn.prompt for turn in record.turns] == ["Hello", " /is"]
+    shown = capfd.readouterr().err
+    assert "/quit or Ctrl-D ends it" in shown
+    assert "there is no /retry; with a space before it, it is said" in shown
+
+
 @pytest.mark.known_failure("run-prompt-beyond-cache")
 def test_words_beyond_the_cache_are_refused(capfd: pytest.CaptureFixture[str], talk: Talk) -> None:
     talk.console = Console()  # which speaks to what is captured here

@@ -40,6 +40,16 @@ def test_longest_prompt_that_fits(run_script: RunScript) -> None:
     assert len(run_script(samples.script(lines), prompt=prompt).prompt_ids) == samples.CACHE - 1
 
 
+@pytest.mark.parametrize("options", [{"prompt": "x" * 100_000}, {"chat": True, "system": "x" * 100_000}])
+def test_words_far_beyond_the_cache_are_not_even_encoded(
+    run_script: RunScript, monkeypatch: pytest.MonkeyPatch, options: dict[str, object]
+) -> None:
+    monkeypatch.setattr("etcli.run.prompt.encode_prompt", lambda *_, **__: pytest.fail("it takes minutes"))
+    with pytest.raises(UsageError, match="characters; the cache holds") as caught:
+        run_script(GOOD, **options)
+    assert caught.value.problems[0].code == "run.prompt_too_long"
+
+
 def test_empty_prompt(run_script: RunScript) -> None:
     with pytest.raises(UsageError) as caught:
         run_script(GOOD, prompt="")
