@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from etcli.common.errors import EtcliError, InterruptedByUser, RunError, UsageError
+from etcli.common.errors import EtcliError, InterruptedByUser, UsageError
 from etcli.common.workspace import Workspace
 from etcli.device.base import Device
 from etcli.device.builds import LocalBuild
@@ -15,7 +15,7 @@ from etcli.manifests.run_record import ConversationRecord, RunRecord, StopReason
 from etcli.output.console import Console
 from etcli.output.units import seconds_text
 from etcli.recipe.loaded import LoadedRecipe
-from etcli.run.capture import RECORD, STDERR, Capture
+from etcli.run.capture import RECORD, Capture
 from etcli.run.dialogue import Dialogue, Turn
 from etcli.run.events import Kept, Loaded, Stats
 from etcli.run.options import RunOptions
@@ -157,11 +157,8 @@ class _Host:
                         tell(f"loaded in {seconds_text(event.load_s)}")
                         return
             except TimeoutError:
-                raise RunError(
-                    f"the model was not loaded within {self.talk.timeout_s:g} s (run.timeout_s)",
-                    code="run.timeout",
-                    hint="Give it more time with --set run.timeout_s=SECONDS; its messages are in the file.",
-                    file=self.talk.capture.folder / STDERR,
+                raise self.talk.late(
+                    f"the model was not loaded within {self.talk.timeout_s:g} s (run.timeout_s)"
                 ) from None
 
     def turns(self, asking: Asking, turn: Turn | None) -> None:
@@ -216,8 +213,10 @@ class _Host:
         )
         ids = ",".join(map(str, turn.ids[kept:]))
         self.talk.send(f"prompt {self.carried.max_new_tokens} {ids}")
-        ended = self._listen(answer, by_hand=by_hand)
-        answer.finish()
+        try:
+            ended = self._listen(answer, by_hand=by_hand)
+        finally:
+            answer.finish()  # whatever is said next begins a line of its own
         tokens = [token.id for token in answer.tokens]
         held = None if answer.stats is None else answer.stats.conversation_tokens
         if held not in (0, len(turn.ids) + len(tokens)):

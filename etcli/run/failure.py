@@ -14,9 +14,10 @@ from etcli.run.capture import LOGCAT, STDERR, Capture
 from etcli.run.events import Failure, Loaded, Note, Start, Token
 from etcli.run.log import DeviceLog, device_log
 from etcli.run.session import Session
-from etcli.tables.known_errors import explain_status, explain_text
+from etcli.tables.known_errors import explain_runner_code, explain_status, explain_text
 
 _LAST_LINES = 8
+_LONGEST_MESSAGE = 2000
 _RUNNER_CODE = re.compile(r"runner\.[a-z_]{1,40}")
 
 
@@ -40,22 +41,44 @@ def explain(
     tokens = sum(isinstance(event, Token) for event in session.events)
     loaded = any(isinstance(event, Loaded) for event in session.events)
     progress = f" after {tokens} tokens" if tokens else "" if loaded else " before it had loaded"
-    lines = _last_lines(session)
-    telling = [_printable(line)[:300] for line in log.telling] if log else []
-    known = explain_text("\n".join([what, *lines, *telling]))
-    message = f"the runner on {where} failed{progress}: {what}"
-    if lines:
-        message += "\nIts last messages:\n" + "\n".join(f"  {line}" for line in lines)
-    if telling:
-        message += "\nThe device's log says:\n" + "\n".join(
-            f"  {line}" for line in _without_runs(telling)[-_LAST_LINES:]
-        )
+    said, known = _evidence(what, session, log)
+    failed = any(isinstance(event, Failure) for event in session.events)
+    if failed and not known:
+        known = [found] if (found := explain_runner_code(code)) else []
     return RunError(
-        message,
+        f"the runner on {where} failed{progress}: {what}{said}",
         code=code,
         hint="\n".join(dict.fromkeys([*known, hint, f"Everything it printed is in {capture.folder}"])),
         file=capture.folder / STDERR,
     )
+
+
+def never_answered(device: Device, session: Session, capture: Capture, program: str, message: str) -> RunError:
+    """The error for a run that gave no token until its time was up, with what was heard of it until then."""
+    said, known = _evidence("", session, keep_log(device, session, capture, program))
+    loaded = any(isinstance(event, Loaded) for event in session.events)
+    hint = (
+        f"{'It had loaded' if loaded else 'It had not loaded yet'}. Give it more time with --set run.timeout_s=SECONDS."
+    )
+    return RunError(
+        f"{message}{said}",
+        code="run.timeout",
+        hint="\n".join([*known, hint, f"Everything it printed is in {capture.folder}"]),
+        file=capture.folder / STDERR,
+    )
+
+
+def _evidence(what: str, session: Session, log: DeviceLog | None) -> tuple[str, list[str]]:
+    """Its last messages and the log's, as text to go behind a message, and what is known of them."""
+    lines = [line for line in _last_lines(session) if line.removeprefix("error: ") not in what]
+    telling = [_printable(line)[:300] for line in log.telling] if log else []
+    known = explain_text("\n".join([what, *lines, *telling]))
+    said = ""
+    if lines:
+        said += "\nIts last messages:\n" + "\n".join(f"  {line}" for line in lines)
+    if telling:
+        said += "\nThe device's log says:\n" + "\n".join(f"  {line}" for line in _without_runs(telling)[-_LAST_LINES:])
+    return said, known
 
 
 def _cause(session: Session, told: Callable[[int], str | None]) -> tuple[str, str, str]:
@@ -64,7 +87,7 @@ def _cause(session: Session, told: Callable[[int], str | None]) -> tuple[str, st
     failure = next((event for event in reversed(session.events) if isinstance(event, Failure)), None)
     if failure is not None:
         code = failure.code if _RUNNER_CODE.fullmatch(failure.code) else "run.failed"
-        what = f"{_printable(failure.code)}: {_printable(failure.message)}"
+        what = f"{_printable(failure.code)[:100]}: {_printable(failure.message)[:_LONGEST_MESSAGE]}"
         return code, what, f"Its exit status is {status}."
     if status > 128:
         try:

@@ -14,7 +14,7 @@ from etcli.device.base import Device, Stream
 from etcli.manifests.run_record import DeviceFacts
 from etcli.run.capture import STDERR, Capture
 from etcli.run.events import AnyEvent, Kept, Loaded, Note, Refused, Start
-from etcli.run.failure import explain
+from etcli.run.failure import explain, never_answered
 from etcli.run.outcome import bad_output
 from etcli.run.runners import Reader
 from etcli.run.session import LONGEST_LINE, Lines, Session
@@ -86,6 +86,12 @@ class Talk:
             hint="Its messages are in the file.",
             file=self.capture.folder / STDERR,
         )
+
+    def late(self, message: str) -> RunError:
+        """The error for a program that was not even loaded in time."""
+        self.session.stderr = self.stream.stderr
+        self.session.seconds = time.monotonic() - self._began
+        return never_answered(self.device, self.session, self.capture, self.program, message)
 
     def quit(self) -> None:
         """Let the program end."""

@@ -11,10 +11,11 @@ import pydantic
 from etcli.tables.reading import Row, Table, compiling_pattern, read_table
 
 # A number is an error code only where the text says so. C++ writes hex (once with a stray colon), Java and old C++ decimal, which other
-# programs' exit statuses and counts look like, so that form counts only in ExecuTorch's own sentences.
+# programs' exit statuses and counts look like, so that form counts only in sentences that are ExecuTorch's own or name it.
 _CODE = re.compile(
-    r"(?:\b(?:error|code|status|failed|ExecuTorch error \w{1,60})\s{0,3}[:=]?\s{0,3}0x:?(?P<hex>[0-9a-f]{1,4})\b)"
-    r"|(?:\b(?:Load failed|registration failed with error)[:,]?\s{0,3}(?P<decimal>\d{1,3})\b)",
+    r"(?:\b(?:error|code|status|failed|ExecuTorch error \w{1,60})\s{0,3}[:=(\[]?\s{0,3}(?:\d{1,3} ?\()?0x:?(?P<hex>[0-9a-f]{1,4})\b)"
+    r"|(?:\b(?:Load failed|registration failed with error|[Ee]xecu[Tt]orch[^\n]{0,120}?\b(?:error|code|status))[:=,]?\s{0,3}(?P<decimal>\d{1,3})\b(?! ?\())"
+    r"|(?:\bError::(?P<name>[A-Z]\w{3,40}))",
     re.IGNORECASE,
 )
 _MOST_TEXT = 64 * 1024
@@ -47,11 +48,19 @@ class KnownMessage(Row):
     next: str
 
 
+class RunnerCode(Row):
+    """A code of an `error` event of etcli's own runner (docs/runner-protocol.md), for messages of which nothing else is known."""
+
+    code: str = pydantic.Field(pattern=r"^runner\.[a-z_]{1,40}$")
+    next: str
+
+
 class KnownErrors(Table):
     """The whole table."""
 
     codes: tuple[ErrorCode, ...] = pydantic.Field(strict=False)
     statuses: tuple[ExitStatus, ...] = pydantic.Field(strict=False)
+    runner: tuple[RunnerCode, ...] = pydantic.Field(strict=False)
     messages: tuple[KnownMessage, ...] = pydantic.Field(strict=False)
     log_tags: tuple[Annotated[str, pydantic.AfterValidator(compiling_pattern)], ...] = pydantic.Field(strict=False)
 
@@ -87,10 +96,19 @@ def explain_text(text: str) -> list[str]:
         if match is not None:
             found.append(_sentence(row.meaning, row.next.replace("{1}", _printable(match))))
     for match in _CODE.finditer(text):
-        explained = explain_code(int(match["hex"], 16) if match["hex"] else int(match["decimal"]))
+        explained = explain_code(_number(match))
         if explained is not None:
             found.append(explained)
     return list(dict.fromkeys(found))
+
+
+def _number(match: re.Match[str]) -> int:
+    """The number that a match of `_CODE` gives; 0, which is no error, for a name that is none."""
+    if match["hex"]:
+        return int(match["hex"], 16)
+    if match["decimal"]:
+        return int(match["decimal"])
+    return next((row.code for row in load().codes if row.name.lower() == match["name"].lower()), 0)
 
 
 def explain_code(number: int) -> str | None:
@@ -101,6 +119,11 @@ def explain_code(number: int) -> str | None:
         if row is None
         else _sentence(f"ExecuTorch error {number} (0x{number:02x}), {row.name}: {row.meaning}", row.next)
     )
+
+
+def explain_runner_code(code: str) -> str | None:
+    """What to do about an error that etcli's runner gave this code, or None."""
+    return next((row.next for row in load().runner if row.code == code), None)
 
 
 def explain_status(number: int) -> str | None:

@@ -48,6 +48,30 @@ def test_a_message_that_comes_over_and_over_is_shown_once(run_script: RunScript)
     assert "why it is so" in message
 
 
+def test_what_the_runner_says_twice_is_shown_once(run_script: RunScript) -> None:
+    line = samples.event("error", code="runner.config", message="line 3: what is this")
+    problem = fails(
+        run_script, samples.script([line], after="echo 'error: line 3: what is this' >&2; exit 2")
+    ).problems[0]
+    assert problem.message.count("line 3") == 1
+    assert "etcli export" in (problem.hint or ""), "nothing is known of the words, so the code says what to do"
+
+
+def test_a_message_without_end_is_cut(run_script: RunScript) -> None:
+    line = samples.event("error", code="runner.load", message="x" * 60_000)
+    assert len(fails(run_script, samples.script([line], after="exit 3")).problems[0].message) < 5000
+
+
+def test_an_error_after_some_text_begins_a_line(
+    run_script: RunScript, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(scene.console, "write", shown.append)
+    lines = [*samples.answer_lines([5])[:-1], samples.event("token", index=7, id=5, t_s=1.0)]
+    assert fails(run_script, samples.script(lines, after="sleep 100")).problems[0].code == "run.bad_output"
+    assert "".join(shown) == "Tokyo\n"
+
+
 @pytest.mark.parametrize(
     ("name", "word"),
     [
@@ -57,6 +81,8 @@ def test_a_message_that_comes_over_and_over_is_shown_once(run_script: RunScript)
         ("SEGV", "crashed"),
         ("BUS", "mapped file"),
         ("TERM", "ended it"),
+        ("TRAP", "compiler"),
+        ("HUP", "connection"),
     ],
 )
 def test_signal_is_named_and_explained(run_script: RunScript, name: str, word: str) -> None:
@@ -181,6 +207,17 @@ def test_timeout_reaches_a_program_that_never_stops_talking(run_script: RunScrip
     with_timeout(scene, 0.5)
     error = fails(run_script, "#!/bin/sh\nwhile :; do echo noise; sleep 0.01; done\n")
     assert error.problems[0].code == "run.timeout"
+
+
+def test_timeout_before_the_first_token_tells_what_was_heard(run_script: RunScript, scene: Scene) -> None:
+    with_timeout(scene, 1.5)
+    said = "echo 'Backend XnnpackBackend is not registered' >&2; sleep 100"
+    problem = fails(run_script, samples.script(samples.answer_lines([5])[:2], after=said)).problems[0]
+    assert problem.code == "run.timeout"
+    assert "before its first token" in problem.message
+    assert "XnnpackBackend is not registered" in problem.message
+    assert "Build with XnnpackBackend" in (problem.hint or "")
+    assert "It had loaded" in (problem.hint or "")
 
 
 def test_interrupt_ends_the_program_and_keeps_the_record(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from etcli.tables.known_errors import explain_code, explain_status, explain_text, load
+from etcli.tables.known_errors import explain_code, explain_runner_code, explain_status, explain_text, load
 
 
 def test_codes_are_those_of_the_installed_executorch():
@@ -22,13 +22,60 @@ def test_codes_are_those_of_the_installed_executorch():
     assert {row.name: row.code for row in load().codes} == upstream
 
 
+FORMS = (
+    "ExecuTorch error {name} 0x{code:02x} (why)",
+    "Failed to load method forward, error: 0x:{code:x}",
+    "method->execute() failed with error 0x{code:02X}",
+    "Execution of method forward failed with status 0x{code:x}",
+    "[Executorch Error 0x{code:x}] Something went wrong: forward",
+    "Error {code} (0x{code:02x})",
+    "forward failed (0x{code:x})",
+    "Load failed: {code}",
+    "ExecuTorch error code {code}",
+    "org.pytorch.executorch error: code={code}",
+    "return Error::{name};",
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_code_is_known_in_every_form_in_which_it_is_printed(form):
+    for row in load().codes:
+        text = form.format(code=row.code, name=row.name)
+        assert explain_text(f"E executorch:x.cpp:1] {text}\n") == [explain_code(row.code)], text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "exit code 20",
+        "error 20 of 34",
+        "status: 32",
+        "Error::Ok",
+        "executorch 1.5.1: loaded in 20 ms",
+        "executorch error codes are listed there",
+        "0x14",
+        "load 34 failed",
+    ],
+)
+def test_other_numbers_are_no_codes(text):
+    assert explain_text(text) == []
+
+
+def test_codes_of_the_own_runner_are_those_of_the_protocol_page():
+    page = (Path(__file__).parents[2] / "docs/runner-protocol.md").read_text()
+    line = next(line for line in page.splitlines() if line.startswith("| `error` |"))
+    assert {row.code for row in load().runner} == set(re.findall(r"`(runner\.\w+)`", line))
+    assert explain_runner_code("runner.file")
+    assert explain_runner_code("runner.else") is None
+
+
 def test_signals_are_those_of_the_system():
     for row in load().statuses:
         if row.signal is not None:
             assert row.status == 128 + getattr(signal, row.signal)
 
 
-@pytest.mark.parametrize("status", [126, 127, 132, 134, 137, 139])
+@pytest.mark.parametrize("status", [126, 127, 129, 130, 132, 133, 134, 135, 136, 137, 139, 141, 143, 159])
 def test_statuses_that_users_meet(status):
     assert explain_status(status)
 
@@ -67,6 +114,17 @@ def test_a_signal_as_subprocess_gives_it():
             "libx.so.1",
         ),
         ("./r: /lib/libc.so.6: version `GLIBC_2.38' not found (required by ./r)", "GLIBC_2.38"),
+        ("./r: error while loading shared libraries: /d/libx.so: invalid ELF header", "/d/libx.so is no whole library"),
+        ("./r: error while loading shared libraries: /d/libx.so.1: file too short", "/d/libx.so.1 is no whole library"),
+        ('CANNOT LINK EXECUTABLE "r": "/d/libx.so" has bad ELF magic: 00000000', "/d/libx.so is no whole library"),
+        (
+            'CANNOT LINK EXECUTABLE "r": "/d/libx.so" is for EM_X86_64 (62) instead of EM_AARCH64 (183)',
+            "Build /d/libx.so",
+        ),
+        ('CANNOT LINK EXECUTABLE "r": "/d/libx.so" is 32-bit instead of 64-bit', "Build /d/libx.so"),
+        ("There are 3 instructions don't have corresponding operator registered. See logs", "marks those"),
+        ("cannot open bundle/chunks/c_0.pte: No such file or directory", "bundle/chunks/c_0.pte is missing"),
+        ("cannot open bundle/e.bin: Permission denied", "etcli deploy"),
         ("Illegal instruction", "-march"),
         ("/system/bin/sh: ./r: can't execute: Permission denied", "/sdcard"),
         ("r[1]: syntax error: unexpected '('", "ABI"),
