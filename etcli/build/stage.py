@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from etcli.build import upstream
@@ -37,6 +37,7 @@ from etcli.tables.operators import OperatorLibrary
 from etcli.tables.simulated_npu import SimulatedNpu
 from etcli.tables.targets import Target, known_target
 from etcli.toolchain import cmake, executorch, ninja
+from etcli.toolchain.chosen import Chosen
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,14 @@ class BuildResult:
     """What a build came to.
 
     `manifest` is None where nothing was compiled (`configure_only`, `dry_run`). `current`: everything was there already. `plan` says what
-    was done, or would be, in order, each step with its reason.
+    was done, or would be, in order, each step with its reason; `uses`, of a dry run, which NDK and ExecuTorch it would be done with.
     """
 
     manifest: BuildManifest | None
     folder: Path
     current: bool
     plan: tuple[str, ...] = ()
+    uses: tuple[Chosen, ...] = ()
 
 
 def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, console: Console) -> BuildResult:
@@ -111,10 +113,10 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
     check_flags(libraries, tools.compiler, android)
     if tools.ndk is not None:
         cmake.check_path(tools.ndk.root, "Move it, or name another NDK.")
+    uses = (*([tools.ndk.chosen()] if tools.ndk is not None else []), executorch.chosen(target, tools.wanted))
     if options.dry_run and (first := executorch.first_step(target, tools.wanted)) is not None:
-        return BuildResult(
-            None, folder, current=False, plan=(first, "configure", "compile", "put the stage together and audit it")
-        )
+        plan = (first, "configure", "compile", "put the stage together and audit it")
+        return BuildResult(None, folder, current=False, plan=plan, uses=uses)
     inputs = _inputs(loaded, libraries, parts, simulated, vendor, target, tools, android, apps, folder, console)
 
     lock = workspace.build_lock(target.name)
@@ -123,7 +125,7 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
         console.note(f"waiting for another process that uses {folder}: {holder(lock)}")
 
     if options.dry_run:
-        return _planned(folder, inputs, options)
+        return replace(_planned(folder, inputs, options), uses=uses)
     for remark in tools.ndk.remarks() if tools.ndk is not None else ():
         console.note(remark)
     try:

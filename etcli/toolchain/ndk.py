@@ -14,6 +14,7 @@ from etcli.common.paths import written_path
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.tables.ndk import PageSizeMeans, ndk_facts, release_name, revision_numbers
 from etcli.tables.targets import Target
+from etcli.toolchain.chosen import Chosen
 
 KEY = "build.ndk"
 FLAG = "--ndk"
@@ -80,6 +81,14 @@ class Ndk:
         recommended = ndk_facts().recommended
         if revision_numbers(self.revision) < revision_numbers(recommended):
             yield f"NDK {self.release} ({self.revision}): {release_name(recommended)} or newer is recommended"
+
+    def chosen(self) -> Chosen:
+        """Which it is, where it was found and by which rule."""
+        order = ", ".join((FLAG, KEY, *(f"${name}" for name in ndk_facts().variables)))
+        newest = f"the newest of ${'/ndk, $'.join(ndk_facts().sdk_variables)}/ndk"
+        others = "".join(f"; {what} names {folder}, which is not used" for what, folder in self.overruled)
+        why = f"named by {self.said_by}, the first that is there of {order}, and {newest}{others}"
+        return Chosen(f"Android NDK {self.release} ({self.revision})", self.root, why)
 
     def check_api_level(self, level: int) -> None:
         """Whether it has libraries for an Android API level.

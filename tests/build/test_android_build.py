@@ -114,6 +114,25 @@ def listed(ndk: StandIn, program: Path) -> list[str]:
     return done.stdout.split()
 
 
+def test_a_dry_run_says_what_it_would_build_with(
+    builder: Builder,
+    recipe: Recipes,
+    ndk: StandIn,
+    made: tuple[StandIn, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("ANDROID_NDK_HOME", str(ndk.root))
+    result = builder("android", recipe=recipe(), dry_run=True)
+    show.built(Console(verbosity=-1), result)
+    said = capsys.readouterr().out
+    assert [chosen.root for chosen in result.uses] == [ndk.root, made[1]]
+    for chosen in result.uses:
+        assert "".join(chosen.line.split()) in "".join(said.split())  # a terminal breaks the lines
+    assert "named by $ANDROID_NDK_HOME" in result.uses[0].why
+    assert "build.executorch says from: prefix" in result.uses[1].why
+
+
 def test_from_nothing_to_a_stage_that_starts(
     builder: Builder, recipe: Recipes, ndk: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.schema import Recipe
 from etcli.tables.executorch import load_executorch
 from etcli.tables.targets import known_target
-from etcli.toolchain.executorch import Wanted, chosen_provider, wanted_by
+from etcli.toolchain.executorch import Wanted, chosen, chosen_provider, host_package, wanted_by
 
 HOST, ANDROID = known_target("host"), known_target("android")
 
@@ -61,6 +61,28 @@ def test_what_auto_makes_of_a_folder(tmp_path: Path) -> None:
         assert chosen_provider(HOST, Wanted(root=root, said_by="$EXECUTORCH_ROOT")) == ("wheel", None)
         assert chosen_provider(HOST, Wanted("wheel", root)) == ("wheel", None)
     assert chosen_provider(HOST, Wanted("source", prefix)) == ("source", prefix)
+
+
+def test_which_was_chosen_and_by_which_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefix, source = installation(tmp_path / "prefix"), checkout(tmp_path / "source")
+    lines = {
+        chosen(ANDROID, Wanted(root=prefix, said_by="$EXECUTORCH_ROOT")).line: (
+            f"ExecuTorch, an installation in {prefix}: named by $EXECUTORCH_ROOT; what the folder holds"
+        ),
+        chosen(ANDROID, Wanted("source", source)).line: (
+            f"ExecuTorch, a checkout in {source}: named by build.executorch.root; build.executorch says from: source"
+        ),
+        chosen(HOST, Wanted(root=prefix, said_by="$EXECUTORCH_ROOT")).line: (
+            f"ExecuTorch {host_package().version}, the wheel of this Python in {host_package().root}: build.executorch is from: auto, which is the "
+            f"wheel wherever the target has one, unless --executorch names a folder; $EXECUTORCH_ROOT names {prefix}, which is not used"
+        ),
+    }
+    for said, expected in lines.items():
+        assert said == expected
+    monkeypatch.setenv("ETCLI_CACHE_DIR", str(tmp_path))
+    later = chosen(known_target("linux-aarch64"), Wanted("wheel"))
+    assert later.root is None
+    assert later.line.endswith("the wheel for manylinux_2_28_aarch64: build.executorch says from: wheel")
 
 
 @pytest.mark.parametrize(

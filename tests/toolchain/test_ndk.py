@@ -63,6 +63,19 @@ def test_the_order_is_flag_recipe_variables_and_sdk(tmp_path: Path, monkeypatch:
     assert (last.root, last.said_by, last.overruled) == (tmp_path / "sdk/ndk/28.1.1", "$ANDROID_HOME/ndk", ())
 
 
+def test_which_was_chosen_and_by_which_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, other = make_ndk(tmp_path / "first"), make_ndk(tmp_path / "other")
+    monkeypatch.setenv("ANDROID_NDK_HOME", str(first))
+    monkeypatch.setenv("ANDROID_NDK_ROOT", str(other))
+    line = found(tmp_path).chosen().line
+    assert (
+        f" in {first}: named by $ANDROID_NDK_HOME, the first that is there of --ndk, build.ndk, $ANDROID_NDK, " in line
+    )
+    assert line.endswith(
+        f"$ANDROID_HOME/ndk, $ANDROID_SDK_ROOT/ndk; $ANDROID_NDK_ROOT names {other}, which is not used"
+    )
+
+
 def test_two_names_of_one_folder_do_not_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_ndk(tmp_path / "real")
     (tmp_path / "link").symlink_to(tmp_path / "real")

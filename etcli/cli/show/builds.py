@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def built(console: Console, result: BuildResult) -> None:
-    """What is staged, as the audit saw it, or the plan."""
+    """What is staged, as the audit saw it, or the plan; of a dry run what it would be done with."""
+    for chosen in result.uses:
+        console.print(chosen.line)
     if result.manifest is None:
         for line in result.plan:
             console.print(line)

@@ -5,7 +5,7 @@ Neither `executorch` nor `torch` is imported: a package is found by its metadata
 
 from __future__ import annotations
 
-from etcli.toolchain.executorch.finding import check, chosen_provider, find, first_step, wanted_by
+from etcli.toolchain.executorch.finding import check, chosen, chosen_provider, find, first_step, wanted_by
 from etcli.toolchain.executorch.package import ExecutorchPackage
 from etcli.toolchain.executorch.wanted import Android, Wanted
 from etcli.toolchain.executorch.wheel import host_package, needs_download, wheel_for
@@ -15,6 +15,7 @@ __all__ = [
     "ExecutorchPackage",
     "Wanted",
     "check",
+    "chosen",
     "chosen_provider",
     "find",
     "first_step",

@@ -12,13 +12,14 @@ from etcli.common.paths import written_path
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.tables.targets import Target
+from etcli.toolchain.chosen import Chosen
 from etcli.toolchain.compilers import Compiler
 from etcli.toolchain.executorch.checkout import is_checkout
 from etcli.toolchain.executorch.package import ExecutorchPackage
 from etcli.toolchain.executorch.prefix import config_dir, prefix_package
 from etcli.toolchain.executorch.source import plan_source, source_package
 from etcli.toolchain.executorch.wanted import Android, Wanted
-from etcli.toolchain.executorch.wheel import host_package, needs_download, wheel_for
+from etcli.toolchain.executorch.wheel import cached, host_package, needs_download, wheel_for
 
 FLAG = "--executorch"
 KEY = "build.executorch.root"
@@ -86,6 +87,31 @@ def chosen_provider(target: Target, wanted: Wanted) -> tuple[Provider, Path | No
         hint="Name the checkout's top folder, or the CMAKE_INSTALL_PREFIX of a build.",
         file=wanted.root,
     )
+
+
+def chosen(target: Target, wanted: Wanted) -> Chosen:
+    """Which ExecuTorch `find` gives, where it is and by which rule; nothing is fetched or compiled.
+
+    Raises:
+        ToolError: see `chosen_provider` and `host_package`.
+    """
+    provider, root = chosen_provider(target, wanted)
+    host = host_package()
+    if root is not None:
+        what = "an installation" if provider == "prefix" else "a checkout"
+        rule = "what the folder holds" if wanted.provider == "auto" else f"build.executorch says from: {provider}"
+        return Chosen(f"ExecuTorch, {what}", root, f"named by {wanted.said_by}; {rule}")
+    if wanted.provider == "wheel":
+        why = "build.executorch says from: wheel"
+    else:
+        why = f"build.executorch is from: auto, which is the wheel wherever the target has one, unless {FLAG} names a folder"
+    if wanted.root is not None:
+        why += f"; {wanted.said_by} names {wanted.root}, which is not used"
+    if target.executorch.auto == "installed":
+        return Chosen(f"ExecuTorch {host.version}, the wheel of this Python", host.root, why)
+    platform = str(target.executorch.wheel_platform)
+    there = None if needs_download(target) else cached(host.release, platform)
+    return Chosen(f"ExecuTorch {host.release}, the wheel for {platform}", there, why)
 
 
 def check(target: Target, wanted: Wanted) -> None:
