@@ -15,8 +15,14 @@ from etcli.device.base import Device
 from etcli.device.deployed import MANIFEST, PENDING
 from etcli.device.listing import Listing, list_folder
 from etcli.device.lock import still_held
+from etcli.device.shelltext import script
 from etcli.manifests.deployment import DeployedFile, DeploymentManifest
 from etcli.output.console import Console
+
+TOOLS = ("sha256sum", "find", "stat", "mv", "rm", "rmdir", "chmod")
+"""Programs of the device that deployments call."""
+
+_LACKING = 'for tool; do command -v "$tool" > /dev/null || echo "$tool"; done'
 
 
 def apply(
@@ -39,6 +45,7 @@ def apply(
         DeviceError: the device is gone, or another etcli took it while the connection was broken.
     """
     if plan.changes:
+        _check_tools(device)
         now = {file.path for file in manifest.files}
         union = (*manifest.files, *(file for file in owned if file.path not in now))
         _write(device, folder, PENDING, manifest.model_copy(update={"files": union}))
@@ -50,6 +57,21 @@ def apply(
     still_held(device)  # or else another may have changed what it lists
     _write(device, folder, MANIFEST, whole)
     remove(device, [f"{folder}/{PENDING}"])
+
+
+def _check_tools(device: Device) -> None:
+    """Refuse a device whose shell lacks what checks and places a file, before one is sent for nothing.
+
+    Raises:
+        DeployError: naming what it lacks.
+    """
+    lacking = device.shell(script(_LACKING, *TOOLS)).stdout.split()
+    if lacking:
+        raise DeployError(
+            f"{device.serial} has no {', no '.join(lacking)} in its shell, without which no file can be checked and placed there",
+            code="deploy.tools",
+            hint="Android has all of them since version 6 (toybox); on another device a busybox on PATH brings them.",
+        )
 
 
 def unstamped(manifest: DeploymentManifest) -> DeploymentManifest:

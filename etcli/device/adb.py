@@ -23,7 +23,7 @@ from etcli.device.facts import device_facts, parse_properties
 from etcli.device.program import adb_command
 from etcli.device.server import AdbServer
 from etcli.device.shell import Frames, ShellStream, run_to_end
-from etcli.device.shelltext import command_text, script
+from etcli.device.shelltext import command_text, quote, script
 from etcli.device.wire import Wire, ended_here, open_wire
 from etcli.manifests.run_record import DeviceFacts
 
@@ -37,7 +37,7 @@ _STALL_SECONDS = 120.0
 
 # $1 is the file as sent, $2 where it goes, $3 its mode. A folder of that name would swallow the file, so it is refused.
 _PLACE = """
-if [ -d "$2" ]; then echo "$2 is a folder" >&2
+if [ -d "$2" ]; then echo "it is a folder" >&2
 elif chmod "$3" "$1" && mv -f "$1" "$2"; then exit 0
 fi
 rm -f "$1"
@@ -57,6 +57,7 @@ _ADDRESS = re.compile(r"[^\s/]+:[0-9]{1,5}")
 _PART = re.compile(r"\.part-[0-9-]+$")
 """What names of files on their way end in."""
 
+_FOLDER = "it is a folder"
 _NO_SPACE = ("No space left on device", "Disk quota exceeded")
 
 
@@ -298,8 +299,9 @@ class AdbDevice:
                 code="deploy.no_space",
                 hint=f"Free some space on the device ({adb_command()} -s {self._serial} shell df -h {folder}), then repeat.",
             )
-        return DeployError(
-            f"{self._serial} refuses {remote}: {reason}",
-            code="deploy.refused",
-            hint="Choose a folder that adb's user may write to, such as one below /data/local/tmp.",
-        )
+        hint = "Choose a folder that adb's user may write to, such as one below /data/local/tmp."
+        if reason == _FOLDER:
+            hint = (
+                f"Look what is in it ({adb_command()} -s {self._serial} shell ls -la {quote(remote)}), and remove it."
+            )
+        return DeployError(f"{self._serial} refuses {remote}: {reason}", code="deploy.refused", hint=hint)

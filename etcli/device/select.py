@@ -172,7 +172,7 @@ def _only(server: AdbServer, listed: list[Listed]) -> Listed:
         raise DeviceError(
             f"{len(ready)} devices are connected:{lines}",
             code="device.several",
-            hint=f"Choose one: --serial {ready[0].serial}, or set ANDROID_SERIAL. deploy and run also take several --serial, or --all.",
+            hint=f"Choose one: --serial {ready[0].serial}, or set ANDROID_SERIAL. deploy, run and bench also take several --serial, or --all.",
         )
     if listed:
         raise DeviceError.many([_problem(device) for device in listed])

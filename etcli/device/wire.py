@@ -17,7 +17,9 @@ from etcli.device.program import adb_command
 if TYPE_CHECKING:
     import adbutils
 
-_CONNECT_SECONDS = 30.0
+_ACCEPT_SECONDS = 60.0
+"""In which server and device have to accept a request, however long what was asked for may take."""
+
 _SEND_BUFFER = 256 << 10
 _LONGEST_REQUEST = 0xFFFF
 """Bytes of a service name: its length is sent as four hexadecimal digits."""
@@ -95,6 +97,10 @@ class Wire:
             count -= len(part)
         return b"".join(parts)
 
+    def allow_stall(self, seconds: float | None) -> None:
+        """From now on at least something must go in so many seconds, None for no limit."""
+        self._stall = seconds
+
     def has_answer(self) -> bool:
         """Whether something can be read now."""
         with contextlib.suppress(OSError, ValueError):
@@ -164,7 +170,7 @@ def open_wire(
     """
     with translated(serial):
         connection = client.make_connection()
-    wire = Wire(connection, serial, timeout=timeout, stall=stall)
+    wire = Wire(connection, serial, timeout=timeout, stall=_ACCEPT_SECONDS if stall is None else stall)
     try:
         for request in (f"host:transport:{serial}", service):
             encoded = request.encode("utf-8", errors="surrogateescape")
@@ -175,6 +181,7 @@ def open_wire(
                 )
             wire.send(b"%04x" % len(encoded) + encoded)
             _check_status(wire, serial)
+        wire.allow_stall(stall)
     except BaseException:
         wire.close()
         raise
@@ -188,7 +195,13 @@ def translated(serial: str | None = None) -> Iterator[None]:
 
     try:
         yield
-    except (adbutils.AdbError, OSError, EOFError, struct.error) as error:
+    except (
+        adbutils.AdbError,
+        OSError,
+        EOFError,
+        ValueError,
+        struct.error,
+    ) as error:  # ValueError: lengths and text that are none
         if serial is not None and isinstance(error, adbutils.AdbError):
             raise refused(serial, str(error)) from None
         raise DeviceError(
@@ -244,5 +257,9 @@ def _check_status(wire: Wire, serial: str) -> None:
         return
     if status != b"FAIL":
         raise DeviceError(f"the adb server answered {status!r}", code="device.adb_server")
-    length = int(wire.receive_exactly(4), 16)
-    raise refused(serial, wire.receive_exactly(length).decode(errors="replace"))
+    length = wire.receive_exactly(4)
+    try:
+        reason = wire.receive_exactly(int(length, 16))
+    except ValueError:
+        raise DeviceError(f"the adb server answered {status + length!r}", code="device.adb_server") from None
+    raise refused(serial, reason.decode(errors="replace"))

@@ -13,7 +13,7 @@ from adb_scene import FOLDER, AdbScene
 from device_fixtures import MakeDevice
 
 from etcli.common.errors import DeployError, ExitCode, InterruptedByUser
-from etcli.deploy import stage
+from etcli.deploy import apply, stage
 from etcli.deploy.clean import clean
 from etcli.device.adb import AdbSender
 from etcli.device.server import AdbServer
@@ -148,6 +148,25 @@ def test_links_are_refused_on_the_device(scene: AdbScene) -> None:
         scene.deploy()
     clean(scene.loaded, scene.device, Console(verbosity=-1))
     assert "runner.cfg" in scene.adb("shell", "ls /data/local/tmp/victim")
+
+
+def test_a_shell_without_what_it_takes_is_refused_before_anything_is_sent(
+    scene: AdbScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apply, "TOOLS", ("find", "no-such-hasher", "mv", "no-such-stat"))
+    with pytest.raises(DeployError, match="has no no-such-hasher, no no-such-stat in its shell") as caught:
+        scene.deploy()
+    assert caught.value.problems[0].code == "deploy.tools"
+    assert scene.device.stat(FOLDER) is None
+
+
+def test_a_folder_in_the_place_of_the_manifest_is_named(scene: AdbScene) -> None:
+    scene.adb("shell", f"mkdir -p {FOLDER}/.etcli-manifest.json/mine")
+    with pytest.raises(DeployError) as caught:
+        scene.deploy()
+    assert caught.value.problems[0].code == "deploy.manifest_invalid"
+    with pytest.raises(DeployError, match=r"\.etcli-manifest\.json'?: Is a directory"):
+        scene.deploy(force=True)
 
 
 def test_foreign_folder_is_refused(scene: AdbScene) -> None:

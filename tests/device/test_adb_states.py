@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from etcli.common.errors import DeviceError
+from etcli.device import wire
+from etcli.device.adb import AdbDevice
 from etcli.device.select import select_device
 from etcli.device.server import AdbServer
 from etcli.device.virtual.packets import AUTH, CNXN, MAX_PAYLOAD, VERSION, Packet, read_packet
@@ -112,3 +114,42 @@ def test_a_device_that_was_disconnected_is_not_there(adb_server: AdbServer, conn
         select_device(serial=serial, virtual=None, console=Console(verbosity=-1))
     assert caught.value.problems[0].code == "device.not_found"
     assert "adb connect" in (caught.value.problems[0].hint or "")
+
+
+def test_a_device_that_accepts_nothing_is_not_waited_for_without_end(
+    adb_server: AdbServer, connected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = AdbDevice(adb_server, connected(in_mode("device"), "device"))
+    monkeypatch.setattr(wire, "_ACCEPT_SECONDS", 1.0)
+    with pytest.raises(DeviceError) as caught, device.open(["true"]):
+        pass
+    assert caught.value.problems[0].code == "device.timeout"
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"OK", b"OKAYzzzz", b"FAILzzzz", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\xff" * 40]
+)
+def test_a_port_where_something_else_answers(said: bytes) -> None:
+    def answer() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection, contextlib.suppress(OSError):
+                connection.recv(100)
+                connection.sendall(said)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=answer, daemon=True).start()
+        server = AdbServer("127.0.0.1", listener.getsockname()[1])
+        for ask in (
+            server.devices,
+            server.version,
+            lambda: server.features("serial"),
+            lambda: wire.open_wire(server.client, "serial", "sync:"),
+        ):
+            with pytest.raises(DeviceError) as caught:
+                ask()
+            assert caught.value.problems[0].code.startswith("device.")
+        listener.shutdown(socket.SHUT_RDWR)
