@@ -8,7 +8,7 @@ import click
 
 from etcli.cli import show
 from etcli.cli.invocation import Invocation, binary_option, devices_options, recipe_command, stale_option, target_option
-from etcli.cli.values import MOST_TOKENS, FiniteRange
+from etcli.cli.values import MOST_TOKENS, FiniteRange, MinRatio
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -64,6 +64,18 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Measure nothing; compare two documents of bench --json. Ratios above 1 mean that B is better.",
 )
 @click.option(
+    "--min-ratio",
+    type=MinRatio(),
+    multiple=True,
+    metavar="[FIGURE=]R",
+    help="With --compare: end with exit 11 where a figure's ratio is below R by more than the spread of the runs explains (repeatable).",
+)
+@click.option(
+    "--unlike-ok",
+    is_flag=True,
+    help="With --min-ratio: judge also reports of different devices, recipes or prompts.",
+)
+@click.option(
     "--bundle",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The bundle folder that was deployed with deploy --bundle.",
@@ -80,12 +92,14 @@ def command(
     pause: float,
     html: Path | None,
     compare: tuple[Path, Path] | None,
+    min_ratio: tuple[tuple[str | None, float], ...],
+    unlike_ok: bool,
     bundle: Path | None,
     runner_binary: Path | None,
     stale_ok: bool,
 ) -> None:
     """Measure what was deployed: prefill and decode rates, time to first token and of each token and chunk, load time, memory, heat."""
-    from etcli.verbs.bench import BenchOptions, bench, compare_files, prepare_page, write_page
+    from etcli.verbs.bench import BenchOptions, bench, compare_files, judge, prepare_page, write_page
 
     if compare is not None:
         _refuse_beside_compare()
@@ -93,8 +107,13 @@ def command(
         if html is not None:
             write_page(html, [report for pair in comparison.pairs for report in (pair.a, pair.b)], comparison.pairs)
         show.compared(invocation.console, comparison)
+        if min_ratio:
+            comparison = judge(comparison, dict(min_ratio), unlike_ok=unlike_ok)
+            invocation.console.print("passed: no figure is worse than it may be", style="bold green")
         invocation.finish(comparison)
         return
+    if min_ratio or unlike_ok:
+        raise click.UsageError("--min-ratio and --unlike-ok go with --compare")
     options = BenchOptions(
         runs=runs,
         warm_up=warm_up,
@@ -126,7 +145,7 @@ def _refuse_beside_compare() -> None:
     other = [
         parameter.opts[0]
         for parameter in context.command.params
-        if parameter.name not in ("compare", "html", "json", "verbose", "quiet")
+        if parameter.name not in ("compare", "min_ratio", "unlike_ok", "html", "json", "verbose", "quiet")
         and context.get_parameter_source(parameter.name or "") is told
     ]
     if other:

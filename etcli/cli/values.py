@@ -42,6 +42,27 @@ class FiniteRange(click.FloatRange):
         return number
 
 
+class MinRatio(click.ParamType[tuple[str | None, float]]):
+    """`0.95`, or `decode=0.95` for one figure, as the figure (None: every one) and the ratio."""
+
+    name = "ratio"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str | None, float]:
+        """The part after the last equals sign is the ratio."""
+        if isinstance(value, tuple):
+            return value
+        figure, equals, ratio = str(value).rpartition("=")
+        try:
+            number = float(ratio)
+        except ValueError:
+            number = math.nan
+        if not 0 < number <= 1000 or (equals and not figure.strip()):
+            self.fail(
+                f"{value!r} is neither a ratio above 0, such as 0.95, nor a figure's, such as decode=0.95", param, ctx
+            )
+        return figure.strip() or None, number
+
+
 MOST_TOKENS = (1 << 31) - 1
 """Of an answer: runners count in 32 bits."""
 

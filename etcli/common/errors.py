@@ -29,6 +29,7 @@ class ExitCode(IntEnum):
     DEPLOY = 8
     RUN = 9
     MISMATCH = 10
+    WORSE = 11
     INTERRUPTED = 130
 
 
@@ -175,6 +176,12 @@ class MismatchError(EtcliError):
     """The program ran, but its tokens differ from the reference (exit 10)."""
 
     exit_code = ExitCode.MISMATCH
+
+
+class WorseError(EtcliError):
+    """A benchmark is worse than it may be (exit 11)."""
+
+    exit_code = ExitCode.WORSE
 
 
 class InterruptedByUser(EtcliError):

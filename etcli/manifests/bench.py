@@ -8,7 +8,7 @@ import pydantic
 
 from etcli.manifests.base import Manifest, Part, RecipeName
 from etcli.manifests.quantised import Quality
-from etcli.manifests.run_record import DeviceFacts
+from etcli.manifests.run_record import DeviceFacts, Sampling
 
 Number = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
 Celsius = Annotated[float, pydantic.Field(gt=-100, lt=500, allow_inf_nan=False)]
@@ -122,6 +122,9 @@ class BenchReport(Manifest):
     memory: MemoryTrace = MemoryTrace()
     simulated: bool = False
     quality: Quality | None = None
+    prompt_sha256: str | None = pydantic.Field(default=None, description="of the prompt's ids, comma-separated")
+    runner_sha256: str | None = pydantic.Field(default=None, description="of the program that ran")
+    sampling: Sampling | None = pydantic.Field(default=None, description="None: greedy decoding")
 
     def figure(self, name: str) -> Figure | None:
         """The figure of that name."""

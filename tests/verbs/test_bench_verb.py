@@ -130,3 +130,22 @@ def test_the_report_says_which_bundle_it_is_of_and_can_be_read_again(scene):
     assert BenchReport.parse(report.to_text()) == report
     assert len(report.bundle_sha256) == 64
     assert report.figure("prefill").median == statistics.median([4.0] * 3)
+
+
+def test_a_run_that_fails_in_the_middle_keeps_those_that_were_counted(scene):
+    with pytest.raises(RunError) as caught:
+        measure(scene, counting_runner([1.0, 10.0, 30.0]), runs=5)
+    assert caught.value.problems[0].code == "run.no_result"
+    report = caught.value.etcli_result
+    assert report.figure("decode").values == (10.0, 30.0)
+    assert report.runs == 2
+
+
+def test_the_report_tells_prompt_program_and_drawing_apart(scene):
+    script = counting_runner([1.0] * 12)
+    first = measure(scene, script)
+    again = measure(scene, script, prompt="Hello world")
+    other = measure(scene, script, prompt="world Hello")
+    assert first.prompt_sha256 == again.prompt_sha256 != other.prompt_sha256
+    assert first.runner_sha256 is not None
+    assert first.sampling is None

@@ -86,11 +86,20 @@ def measured(console: Console, result: BenchReport) -> None:
 
 def compared(console: Console, result: Comparison) -> None:
     """The ratio of each figure, and what else differs between the two reports."""
+    from etcli.verbs.bench.page import ratio_text
+
+    for path in result.ended_early:
+        console.warn(f"{path} is of a benchmark that ended early", code="bench.ended_early")
+    if result.alone:
+        console.warn(f"only one of the documents has: {', '.join(result.alone)}", code="bench.device_missing")
     for pair in result.pairs:
         for difference in pair.differences:
-            console.warn(f"the reports differ in {difference}", code="bench.differs")
+            if difference in pair.unlike:
+                console.warn(f"not comparable: the reports differ in {difference}", code="bench.unlike")
+            else:
+                console.warn(f"the reports differ in {difference}", code="bench.differs")
         rows = [
-            (item.name, figure_text(item.a), figure_text(item.b), item.unit, f"{item.ratio:.3f}", item.verdict)
+            (item.name, figure_text(item.a), figure_text(item.b), item.unit, ratio_text(item), item.verdict)
             for item in pair.figures
         ]
         title = f"{result.b.name} against {result.a.name} on {pair.b.device.serial}: above 1 the second is better"

@@ -1,24 +1,29 @@
-"""Two reports held against one another: ratios of medians, and whether a difference is more than the runs of one report differ."""
+"""Two reports held against one another: ratios of medians, and whether a difference is more than the spread of the runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from etcli.common.errors import UsageError
 from etcli.manifests.bench import BenchReport, Figure
+from etcli.verbs.bench.spread import Interval, ratio_interval
 
 _MOST_BYTES = 64 << 20
 
-Verdict = Literal["better", "worse", "within the spread"]
+Verdict = Literal["better", "worse", "within the spread", "too few runs"]
 
 
 @dataclass(frozen=True)
 class ComparedFigure:
-    """One quantity in both. `ratio` is above 1 where the second is better; `within the spread` where values of both overlap."""
+    """One quantity in both. `ratio` is above 1 where the second is better, by the spread of the runs between `low` and `high`.
+
+    `within the spread`: 1 lies between them. `sure` is whether there were enough runs for 95 %.
+    """
 
     name: str
     unit: str
@@ -26,25 +31,38 @@ class ComparedFigure:
     b: float
     ratio: float
     verdict: Verdict
+    low: float | None = None
+    high: float | None = None
+    sure: bool = False
 
 
 @dataclass(frozen=True)
 class ComparedPair:
-    """Two reports of a device each, and what makes them unlike in other ways than speed."""
+    """Two reports of a device each, and what else they differ in; `unlike` are those of the differences that make ratios mean nothing."""
 
     a: BenchReport
     b: BenchReport
     figures: tuple[ComparedFigure, ...]
     differences: tuple[str, ...]
+    unlike: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Pairs of reports out of the documents `a` and `b`."""
+    """Pairs of reports out of the documents `a` and `b`.
+
+    Attributes:
+        alone: serials of devices that only one of them has.
+        ended_early: which of them are of a benchmark that failed or was ended, and hold the runs until then.
+        passed: whether every figure is as good as was asked for, None where nothing was.
+    """
 
     a: Path
     b: Path
     pairs: tuple[ComparedPair, ...]
+    alone: tuple[str, ...] = ()
+    ended_early: tuple[Path, ...] = ()
+    passed: bool | None = None
 
 
 def compare_files(a: Path, b: Path) -> Comparison:
@@ -53,12 +71,14 @@ def compare_files(a: Path, b: Path) -> Comparison:
     Raises:
         UsageError: a file is missing or no such document, or both speak of no device in common.
     """
-    first, second = read_reports(a), read_reports(b)
+    (first, first_whole), (second, second_whole) = _read(a), _read(b)
+    alone: tuple[str, ...] = ()
     if len(first) == len(second) == 1:
         pairs = [(first[0], second[0])]
     else:
         by_serial = {report.device.serial: report for report in second}
         pairs = [(report, by_serial[report.device.serial]) for report in first if report.device.serial in by_serial]
+        alone = tuple(sorted(by_serial.keys() ^ {report.device.serial for report in first}))
     if not pairs:
         serials = "; ".join(
             f"{path.name}: {', '.join(report.device.serial for report in reports)}"
@@ -69,7 +89,8 @@ def compare_files(a: Path, b: Path) -> Comparison:
             code="bench.no_common_device",
             hint="Compare documents of one device each, or of the same devices.",
         )
-    return Comparison(a, b, tuple(compare(x, y) for x, y in pairs))
+    early = tuple(path for path, whole in ((a, first_whole), (b, second_whole)) if not whole)
+    return Comparison(a, b, tuple(compare(x, y) for x, y in pairs), alone, early)
 
 
 def compare(a: BenchReport, b: BenchReport) -> ComparedPair:
@@ -81,11 +102,14 @@ def compare(a: BenchReport, b: BenchReport) -> ComparedPair:
             continue
         if not figure.median or not other.median:
             continue
-        ratio = other.median / figure.median if figure.better == "more" else figure.median / other.median
-        found.append(
-            ComparedFigure(figure.name, figure.unit, figure.median, other.median, ratio, _verdict(figure, other, ratio))
-        )
-    return ComparedPair(a, b, tuple(found), tuple(_differences(a, b)))
+        compared = _compared(figure, other)
+        if all(
+            map(math.isfinite, (compared.ratio, compared.low or 0, compared.high or 0))
+        ):  # whoever wrote the document
+            found.append(compared)
+    return ComparedPair(
+        a, b, tuple(found), tuple(_differences(a, b, {**_UNLIKE, **_ALIKE})), tuple(_differences(a, b, _UNLIKE))
+    )
 
 
 def read_reports(path: Path) -> tuple[BenchReport, ...]:
@@ -94,6 +118,11 @@ def read_reports(path: Path) -> tuple[BenchReport, ...]:
     Raises:
         UsageError: there is no such file, or it is no document of `etcli bench --json`.
     """
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[tuple[BenchReport, ...], bool]:
+    """The reports, and whether the benchmark came to its end."""
     document = _object(path)
     result = document.get("result", document)
     if document.get("ok") is False and not result:
@@ -108,7 +137,8 @@ def read_reports(path: Path) -> tuple[BenchReport, ...]:
     texts = [json.dumps(item) for item in items if not (isinstance(item, Mapping) and item.get("errors"))]
     if not texts:
         raise _bad(path, "it is the document of a benchmark that failed")
-    return tuple(BenchReport.parse(text, file=path) for text in texts)
+    whole = document.get("ok") is not False and len(texts) == len(items)
+    return tuple(BenchReport.parse(text, file=path) for text in texts), whole
 
 
 def _object(path: Path) -> Mapping[str, Any]:
@@ -137,31 +167,56 @@ def _bad(path: Path, why: str) -> UsageError:
     )
 
 
-def _verdict(a: Figure, b: Figure, ratio: float) -> Verdict:
-    if a.low is None or a.high is None or b.low is None or b.high is None or (a.low <= b.high and b.low <= a.high):
+def _compared(a: Figure, b: Figure) -> ComparedFigure:
+    assert a.median is not None  # noqa: S101 - the caller has looked
+    assert b.median is not None  # noqa: S101 - the caller has looked
+    if a.better == "more":
+        ratio, interval = b.median / a.median, ratio_interval(a.values, b.values)
+    else:
+        ratio, interval = a.median / b.median, ratio_interval(b.values, a.values)
+    low, high, sure = (None, None, False) if interval is None else (interval.low, interval.high, interval.sure)
+    return ComparedFigure(a.name, a.unit, a.median, b.median, ratio, _verdict(interval), low, high, sure)
+
+
+def _verdict(interval: Interval | None) -> Verdict:
+    if interval is None:
+        return "too few runs"
+    if interval.low <= 1 <= interval.high:
         return "within the spread"
-    return "better" if ratio > 1 else "worse"
+    return "better" if interval.low > 1 else "worse"
 
 
-def _differences(a: BenchReport, b: BenchReport) -> list[str]:
-    """What a reader must know before believing a ratio."""
+_Side = Callable[[BenchReport], object]
 
-    def sides(report: BenchReport) -> dict[str, object]:
-        device = report.device
-        return {
-            "recipe": report.name,
-            "bundle": report.bundle_sha256[:12],
-            "device": f"{device.model} ({device.serial})",
-            "SoC": device.soc,
-            "system": device.os,
-            "emulated": "yes" if device.emulated else "no",
-            "simulated NPU": "yes" if report.simulated else "no",
-            "runner": report.runner,
-            "target": report.target,
-            "threads": report.threads,
-            "prompt tokens": report.prompt_tokens,
-            "new tokens": report.new_tokens,
-        }
+_UNLIKE: Mapping[str, _Side] = {
+    "recipe": lambda report: report.name,
+    "device": lambda report: report.device.model,
+    "SoC": lambda report: report.device.soc,
+    "emulated": lambda report: "yes" if report.device.emulated else "no",
+    "simulated NPU": lambda report: "yes" if report.simulated else "no",
+    "runner": lambda report: report.runner,
+    "prompt": lambda report: (report.prompt_sha256 or "")[:12],
+    "prompt tokens": lambda report: report.prompt_tokens,
+    "new tokens": lambda report: report.new_tokens,
+}
+"""With these, ratios compare two things and not two states of one."""
 
-    first, second = sides(a), sides(b)
-    return [f"{name}: {first[name]} and {second[name]}" for name in first if first[name] != second[name]]
+_ALIKE: Mapping[str, _Side] = {
+    "bundle": lambda report: report.bundle_sha256[:12],
+    "program": lambda report: (report.runner_sha256 or "")[:12],
+    "serial": lambda report: report.device.serial,
+    "system": lambda report: report.device.os,
+    "target": lambda report: report.target,
+    "threads": lambda report: report.threads,
+    "sampling": lambda report: "greedy" if report.sampling is None else f"temperature {report.sampling.temperature:g}",
+    "slowed down by heat": lambda report: "yes" if any(run.after.throttling for run in report.each) else "no",
+}
+"""What a reader must know before believing a ratio, or what is being compared."""
+
+
+def _differences(a: BenchReport, b: BenchReport, sides: Mapping[str, _Side]) -> Iterator[str]:
+    """In words; what an older report does not tell is no difference."""
+    for name, side in sides.items():
+        first, second = side(a), side(b)
+        if first != second and "" not in (first, second):
+            yield f"{name}: {first} and {second}"

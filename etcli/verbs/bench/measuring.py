@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from etcli import __version__
-from etcli.common.errors import EtcliError, InterruptedByUser, RunError
+from etcli.common.errors import EtcliError, RunError
 from etcli.common.hashing import file_sha256
 from etcli.common.workspace import Workspace
 from etcli.device.base import Device
 from etcli.device.lock import device_lock
 from etcli.device.sensors import read_sensors
-from etcli.device.wire import was_ended_here
 from etcli.manifests.bench import BenchReport, BenchRun, MemoryTrace
 from etcli.manifests.run_record import RunRecord
 from etcli.output.console import Console
@@ -69,8 +69,9 @@ def bench(
     The memory of the runner over time is of the first warm-up, so that watching it costs no counted run anything.
 
     Raises:
-        InterruptedByUser: Ctrl-C; its `etcli_result` is the report of the runs that were counted until then, if there are any.
-        EtcliError: whatever a run raises, and where one was ended by the clock (`run.timeout_s`).
+        InterruptedByUser: Ctrl-C.
+        EtcliError: whatever a run raises, and where one was ended by the clock (`run.timeout_s`). The `etcli_result` of either is the report
+            of the runs that were counted until then, if there are any.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
     counted: list[tuple[RunRecord, BenchRun]] = []
@@ -97,6 +98,9 @@ def bench(
             memory=memory,
             simulated=last.simulated,
             quality=last.quality,
+            prompt_sha256=hashlib.sha256(",".join(map(str, last.prompt_ids)).encode()).hexdigest(),
+            runner_sha256=last.runner_sha256,
+            sampling=last.sampling,
         )
 
     total = options.warm_up + options.runs
@@ -130,7 +134,7 @@ def bench(
                     counted.append((record, measured))
                 advance(1)
     except EtcliError as error:
-        if counted and (isinstance(error, InterruptedByUser) or was_ended_here(error)):
+        if counted:
             error.etcli_result = report()  # type: ignore[attr-defined]
         raise
     return report()

@@ -14,7 +14,7 @@ from etcli.common.templating import render_page
 from etcli.manifests.bench import BenchReport
 from etcli.output.plots import Bar, Chart, Line, Mark, bars, line_chart
 from etcli.output.units import bytes_text, counted, figure_text, rate_text, seconds_text
-from etcli.verbs.bench.comparing import ComparedPair
+from etcli.verbs.bench.comparing import ComparedFigure, ComparedPair
 
 TEMPLATE = "bench.html.j2"
 
@@ -157,12 +157,18 @@ def _compared(pair: ComparedPair, letters: dict[int, str]) -> Compared:
                 item.name,
                 f"{figure_text(item.a)} {item.unit}",
                 f"{figure_text(item.b)} {item.unit}",
-                f"{item.ratio:.3f}",
+                ratio_text(item),
                 item.verdict,
             )
             for item in pair.figures
         ),
     )
+
+
+def ratio_text(item: ComparedFigure) -> str:
+    """`0.951 (0.940 to 0.960)`: the ratio, and where it lies by the spread of the runs."""
+    between = "" if item.low is None or item.high is None else f" ({item.low:.3f} to {item.high:.3f})"
+    return f"{item.ratio:.3f}{between}"
 
 
 def _label(letter: str, text: str) -> str:
