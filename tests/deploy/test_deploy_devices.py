@@ -21,13 +21,15 @@ from device_fixtures import MakeDevice
 from etcli.common.errors import DeployError, EtcliError
 from etcli.device.adb import AdbDevice
 from etcli.device.held_link import LINK
-from etcli.device.lock import device_lock
+from etcli.device.lock import WAIT, device_lock
 from etcli.device.server import AdbServer
 from etcli.device.shelltext import script
 from etcli.device.virtual.spec import Protocol
 from etcli.output.console import Console
 
-RECIPE = "name: tiny\nmodel: {source: model.gguf}\n"
+RECIPE = "name: tiny\nmodel: {source: model.gguf}\nrun: {prompt: Hello world, chat: false}\n"
+ETCLI = (sys.executable, "-m", "etcli")
+MEANT = ("tiny.yaml", "--workspace", "work", "--stale-ok")
 Etcli = Callable[..., "tuple[int, dict[str, Any], str]"]
 
 
@@ -45,7 +47,7 @@ def etcli(tmp_path: Path, adb_server: AdbServer) -> Etcli:
     (tmp_path / "model.gguf").write_bytes(b"")
 
     def call(*words: str) -> tuple[int, dict[str, Any], str]:
-        command = [sys.executable, "-m", "etcli", *words, "tiny.yaml", "--workspace", "work", "--stale-ok", "--json"]
+        command = [*ETCLI, *words, *MEANT, "--json"]
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, timeout=100)
         return done.returncode, json.loads(done.stdout), done.stderr
 
@@ -102,7 +104,7 @@ def test_an_interruption_keeps_what_is_done(
     """One device is done, the other waits for another etcli."""
     AdbScene(tmp_path, adb_server, pair[0])
     chosen = [word for device in pair for word in ("--serial", device.serial)]
-    command = [sys.executable, "-m", "etcli", "deploy", "tiny.yaml", "--workspace", "work", "--stale-ok", *chosen]
+    command = [*ETCLI, "deploy", *MEANT, *chosen]
     for json_too in (True, False):
         with device_lock(pair[1], "bench of other", Console(verbosity=-1)):
             process = subprocess.Popen(
@@ -178,6 +180,50 @@ def test_an_etcli_of_another_machine_is_waited_for(
     assert scene.device.stat(LINK) is None
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("deploy",), ("run",), ("run", "--interactive", "--prompt", "Hello"), ("bench",)],
+)
+def test_every_verb_leaves_a_device_in_use_alone(
+    scene: AdbScene, etcli: Etcli, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.deploy()
+    before = scene.inodes()
+    monkeypatch.setenv(WAIT, "0")
+    with device_lock(scene.device, "bench of other", Console(verbosity=-1)):
+        code, document, errors = etcli(*words, "--serial", scene.device.serial)
+    assert code == 4, document
+    (error,) = document["errors"]
+    assert error["code"] == "device.busy"
+    assert f"etcli bench of other, process {os.getpid()} of " in error["message"]
+    assert WAIT in error["hint"]
+    assert scene.inodes() == before
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("words", [("run",), ("bench", "--runs", "2")])
+def test_a_program_under_way_keeps_the_device(
+    scene: AdbScene, etcli: Etcli, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A bench for all of its runs."""
+    samples.make_build(scene.loaded, scene.workspace, runner="#!/bin/sh\nexec sleep 3\n")
+    scene.deploy(stale_ok=True)
+    began = subprocess.Popen(
+        [*ETCLI, *words, *MEANT, "--serial", scene.device.serial],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while scene.device.stat(LINK) is None:
+        assert began.poll() is None
+        time.sleep(0.05)
+    code, document, errors = etcli("deploy", "--serial", scene.device.serial)
+    assert code == 0, document
+    assert began.poll() is not None
+    assert f"etcli {words[0]} of tiny, process {began.pid} of" in errors
+    began.wait()
+
+
 def test_a_lock_whose_holder_is_gone_holds_nobody(scene: AdbScene) -> None:
     scene.device.shell(script('ln -sf "1 99 etcli deploy of ghost" "$1"', LINK))
     scene.device.shell(script('ln -sf "4194000 99 etcli deploy of ghost" "$1.x"; mv "$1.x" "$1"', LINK))
@@ -188,7 +234,7 @@ def test_a_lock_whose_holder_is_gone_holds_nobody(scene: AdbScene) -> None:
 def test_killed_at_any_moment_and_repeated(scene: AdbScene, etcli: Etcli, tmp_path: Path) -> None:
     """The process is killed at growing delays; whatever it left, the repeat makes the device whole."""
     samples.make_bundle(scene.loaded, scene.workspace, weights=os.urandom(2_000_000))
-    command = [sys.executable, "-m", "etcli", "deploy", "tiny.yaml", "--workspace", "work", "--stale-ok", "-q"]
+    command = [*ETCLI, "deploy", *MEANT, "-q"]
     for delay in (0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.3):
         process = subprocess.Popen(
             [*command, "--serial", scene.device.serial], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

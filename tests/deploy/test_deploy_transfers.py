@@ -20,6 +20,7 @@ from etcli.deploy import stage, transfer
 from etcli.deploy.folder import hashes
 from etcli.device.adb import AdbDevice, AdbSender
 from etcli.device.base import Device
+from etcli.device.held_link import HeldLink
 from etcli.device.listing import list_folder
 from etcli.device.server import AdbServer
 from etcli.device.virtual.spec import Protocol
@@ -93,6 +94,37 @@ def test_a_device_that_stays_away_ends_it_and_the_repeat_sends_the_rest(
     assert f"{FOLDER}/.etcli-manifest.json" not in scene.adb("shell", f"find {FOLDER} -type f").split()
     result = scene.deploy()
     assert {"bundle/chunks/tiny_0.pte"} <= {file.path for file in result.files if file.action == "keep"}
+    assert scene.deploy(verify=True).current
+
+
+def test_a_device_that_another_took_meanwhile_is_left_to_it(
+    scene: AdbScene,
+    cable: BreakingProxy,
+    virtual_device: MakeDevice,
+    protocol: Protocol,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may have changed what the plan was made for, also where it is done by now."""
+    near = virtual_device("x86_64", protocol=protocol)
+    cable.break_at = [cable.to_device + CHUNK * 5 // 2]
+    cable.for_good = True
+    recover = scene.device.recover
+
+    def recovering(timeout: float) -> bool:
+        theirs = HeldLink(near, "etcli deploy of theirs, process 1 of you on there")
+        while theirs.take() is not None:
+            time.sleep(0.1)
+        theirs.release()
+        cable.mend()
+        return recover(20)
+
+    monkeypatch.setattr(scene.device, "recover", recovering)
+    with pytest.raises(DeviceError) as caught:
+        scene.deploy()
+    assert caught.value.problems[0].code == "device.lock_lost"
+    assert f"{FOLDER}/.etcli-manifest.json" not in scene.adb("shell", f"find {FOLDER} -type f").split()
+    monkeypatch.setattr(scene.device, "recover", recover)
+    scene.deploy()
     assert scene.deploy(verify=True).current
 
 
