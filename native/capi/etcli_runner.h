@@ -18,7 +18,8 @@
  * The log: logcat under the tag "etcli" on Android, stderr elsewhere.
  *
  * Versions: what is here stays as it is; more may come with a higher ETCLI_RUNNER_API. Structs begin with their size, which the _INIT macros
- * set, so that a library knows which members its caller has.
+ * set, so that a library knows which members its caller has; it fills in those macros' values for the others.
+ * 2: temperature, top_p and seed in etcli_runner_decode_options.
  */
 #ifndef ETCLI_RUNNER_H
 #define ETCLI_RUNNER_H
@@ -33,9 +34,10 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-#define ETCLI_RUNNER_API 1
+#define ETCLI_RUNNER_API 2
 
-/* The ETCLI_RUNNER_API that the library was built with: at least the caller's own, or its functions are not all there. */
+/* The ETCLI_RUNNER_API that the library was built with. Where it is less than the caller's own, functions are missing and members of structs
+ * are passed over: an app that may meet an older library asks before anything else. */
 int32_t etcli_runner_api(void);
 
 /* "0.1.0 (ExecuTorch 1.5.1)": the releases of etcli and ExecuTorch that the library was built from. */
@@ -98,8 +100,12 @@ typedef struct etcli_runner_decode_options {
   size_t size;
   int32_t max_new_tokens;  /* at least 1; a stop id counts */
   int32_t ignore_stop_ids; /* not 0: go on behind stop ids */
+  /* Since version 2: as `etcli run --temperature --top-p --seed` (docs/runner-protocol.md, Sampling). */
+  double temperature; /* 0 to 1000. 0 takes the likeliest token, and the other two say nothing then; above it tokens are drawn */
+  double top_p;       /* 0 to 1: draw among the fewest likeliest tokens that have so much of the probability together */
+  uint64_t seed;      /* the same seed, options and calls since the conversation began give the same tokens */
 } etcli_runner_decode_options;
-#define ETCLI_RUNNER_DECODE_OPTIONS_INIT {sizeof(etcli_runner_decode_options), 64, 0}
+#define ETCLI_RUNNER_DECODE_OPTIONS_INIT {sizeof(etcli_runner_decode_options), 64, 0, 0.0, 1.0, 0}
 
 typedef enum etcli_runner_reason {
   ETCLI_RUNNER_NO_REASON = 0,      /* the call failed */
@@ -113,8 +119,9 @@ typedef enum etcli_runner_reason {
  * call. It must neither throw nor jump out. */
 typedef int32_t (*etcli_runner_on_token)(void* user, int32_t id, int64_t index);
 
-/* Decodes greedily: gives each new token to `on_token` (NULL: to nobody), and why it ended to `*reason` (may be NULL).
- * After a failure the conversation is forgotten. `options` may be NULL. */
+/* Decodes: gives each new token to `on_token` (NULL: to nobody), and why it ended to `*reason` (may be NULL). Each call has options of its
+ * own, for the first token behind a prompt too. Drawn tokens are counted through the conversation, so that an answer in parts is the whole one.
+ * ETCLI_RUNNER_USAGE forgets nothing. After any other failure the conversation is forgotten. `options` may be NULL. */
 etcli_runner_status etcli_runner_decode(etcli_runner* runner, const etcli_runner_decode_options* options, etcli_runner_on_token on_token,
                                         void* user, etcli_runner_reason* reason);
 

@@ -128,6 +128,16 @@ int64_t threads_for_load(int64_t wanted) {
   return have;
 }
 
+// Throws Failure "runner.usage" for a number outside of its range, which NaN is too.
+double within(const char* name, double value, double most) {
+  if (!(0 <= value && value <= most)) throw usage_failure(text(name, " is ", value, ", 0 to ", most, " are possible"));
+  return value;
+}
+
+Sampling sampling_of(const etcli_runner_decode_options& options) {
+  return {within("temperature", options.temperature, 1000), within("top_p", options.top_p, 1), options.seed};
+}
+
 etcli_runner_reason reason_of(const std::string& word) {
   if (word == "stop_id") return ETCLI_RUNNER_STOP_ID;
   if (word == "max_new_tokens") return ETCLI_RUNNER_MAX_NEW_TOKENS;
@@ -219,6 +229,7 @@ etcli_runner_status etcli_runner_decode(etcli_runner* runner, const etcli_runner
     const Call call(runner);
     const auto wanted = given<etcli_runner_decode_options>(options, ETCLI_RUNNER_DECODE_OPTIONS_INIT);
     if (wanted.max_new_tokens < 1) throw usage_failure(text("max_new_tokens is ", wanted.max_new_tokens, ", it is at least 1"));
+    runner->session.sampler.sampling = sampling_of(wanted);
     GenerateOptions generate;
     generate.max_new_tokens = wanted.max_new_tokens;
     generate.ignore_stop_ids = wanted.ignore_stop_ids != 0;

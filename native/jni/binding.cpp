@@ -76,10 +76,14 @@ int32_t tell(void* user, int32_t id, int64_t index) {
   return listener.env->ExceptionCheck() || !goes_on;
 }
 
-jint decode(JNIEnv* env, jclass, jlong handle, jint max_new_tokens, jboolean ignore_stop_ids, jobject object) {
+jint decode(JNIEnv* env, jclass, jlong handle, jint max_new_tokens, jboolean ignore_stop_ids, jdouble temperature, jdouble top_p, jlong seed,
+            jobject object) {
   etcli_runner_decode_options options = ETCLI_RUNNER_DECODE_OPTIONS_INIT;
   options.max_new_tokens = max_new_tokens;
   options.ignore_stop_ids = ignore_stop_ids;
+  options.temperature = temperature;
+  options.top_p = top_p;
+  options.seed = static_cast<uint64_t>(seed);
   Listener listener{env, object};
   etcli_runner_reason reason = ETCLI_RUNNER_NO_REASON;
   const etcli_runner_status status = etcli_runner_decode(runner_of(handle), &options, object == nullptr ? nullptr : tell, &listener, &reason);
@@ -144,7 +148,7 @@ extern "C" JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM* machine, void*) {
       method("nativeReset", "(J)V", reset),
       method("nativeStop", "(J)V", stop),
       method("nativePrefill", "(J[I)V", prefill),
-      method("nativeDecode", "(JIZLorg/etcli/runner/Runner$TokenListener;)I", decode),
+      method("nativeDecode", "(JIZDDJLorg/etcli/runner/Runner$TokenListener;)I", decode),
       method("nativeInfo", "(J)[I", info),
       method("nativeStats", "(J)[D", stats),
       method("nativeVersion", "()Ljava/lang/String;", version),

@@ -48,19 +48,20 @@ static std::vector<double> seconds_since(const std::vector<double>& before, cons
   return taken;
 }
 
-static int64_t next_token(Sampler& sampler, const Model& model, const float* logits) {
-  const int64_t id = sampler.pick(logits, model.config.vocab_size);
+// A token that was chosen by the logits after all that `model` has seen: -1 where they are no numbers.
+static int64_t checked(int64_t id, const Model& model) {
   if (id < 0) throw execute_failure(text("the logits after ", model.seen, " tokens hold a value that is not a number (NaN)"));
   return id;
 }
 
 void Session::reset() {
   model.reset();
-  has_next = false;
+  logits = nullptr;
+  has_last = false;
   sampler.drawn = 0;
 }
 
-int64_t Session::length() const { return model.seen + (has_next && is_said ? 1 : 0); }
+int64_t Session::length() const { return model.seen + (has_last ? 1 : 0); }
 
 int64_t Session::room() const { return std::max<int64_t>(0, model.config.cache_length - length()); }
 
@@ -69,7 +70,8 @@ void Session::keep(int64_t tokens) {
   if (tokens == length()) return;
   if (tokens == 0 || (tokens < model.seen && !model.contract.can_go_back())) return reset();
   model.seen = tokens;
-  has_next = false;
+  logits = nullptr;
+  has_last = false;
 }
 
 bool Session::prefill(const std::vector<int64_t>& ids, const GoOn& go_on) {
@@ -83,12 +85,10 @@ bool Session::prefill(const std::vector<int64_t>& ids, const GoOn& go_on) {
   const std::vector<double> before = model.chunk_seconds;
   start = now();
   std::vector<int64_t> rows;
-  if (has_next && is_said) rows.push_back(next);  // the model has not been run on it yet
+  if (has_last) rows.push_back(last);
   rows.insert(rows.end(), ids.begin(), ids.end());
-  has_next = false;
 
   try {
-    const float* logits = nullptr;
     const int64_t* at = rows.data();
     std::vector<int64_t> shapes = model.config.prompt_tokens;
     shapes.push_back(1);  // the decode methods take prompts too
@@ -103,13 +103,12 @@ bool Session::prefill(const std::vector<int64_t>& ids, const GoOn& go_on) {
       at += real;
       ++stats.prefill_calls;
     }
-    next = next_token(sampler, model, logits);
+    checked(argmax(logits, model.config.vocab_size), model);
   } catch (...) {
     reset();
     throw;
   }
-  has_next = true;
-  is_said = false;
+  has_last = false;
   stats.prefill_seconds = stats.first_token_seconds = now() - start;
   stats.prefill_chunk_seconds = seconds_since(before, model.chunk_seconds);
   stats.chunk_seconds.assign(model.chunks.size(), 0.0);
@@ -117,7 +116,7 @@ bool Session::prefill(const std::vector<int64_t>& ids, const GoOn& go_on) {
 }
 
 void Session::decode(const GenerateOptions& options, const OnToken& on_token) {
-  if (!has_next) throw prompt_failure("there is nothing to go on from: a prompt comes first, and again after a failure or a reset");
+  if (logits == nullptr && !has_last) throw prompt_failure("there is nothing to go on from: a prompt comes first, and again after a failure or a reset");
   const std::vector<double> before = model.chunk_seconds;
   try {
     say(options, on_token);
@@ -135,19 +134,23 @@ void Session::say(const GenerateOptions& options, const OnToken& on_token) {
   const auto ended = [&] { return options.go_on && !options.go_on(); };
   for (int64_t count = 1;; ++count) {
     if (ended()) return end("stopped");
-    if (is_said) {
+    if (has_last) {
       if (model.seen >= model.config.cache_length) return end("cache_full");
       const double step = now();
-      next = next_token(sampler, model, model.forward(&next, 1, 1));
-      is_said = false;
+      logits = model.forward(&last, 1, 1);
+      has_last = false;
       stats.decode_seconds += now() - step;
       ++stats.decode_steps;
       if (ended()) return end("stopped");
     }
-    is_said = true;
-    on_token(stats.new_tokens, next, now() - start);
+    const double choice = now();
+    last = checked(sampler.pick(logits, model.config.vocab_size), model);
+    logits = nullptr;
+    has_last = true;
+    (stats.new_tokens == 0 ? stats.first_token_seconds : stats.decode_seconds) += now() - choice;
+    on_token(stats.new_tokens, last, now() - start);
     ++stats.new_tokens;
-    if (!options.ignore_stop_ids && std::find(stops.begin(), stops.end(), next) != stops.end()) return end("stop_id");
+    if (!options.ignore_stop_ids && std::find(stops.begin(), stops.end(), last) != stops.end()) return end("stop_id");
     if (count >= options.max_new_tokens) return end("max_new_tokens");
   }
 }

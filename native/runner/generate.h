@@ -28,7 +28,7 @@ struct GenerateStats {
   int64_t prefill_calls = 0;
   double prefill_seconds = 0;
   std::vector<double> prefill_chunk_seconds;
-  double first_token_seconds = 0;  // from the prompt's first call
+  double first_token_seconds = 0;  // the prompt's calls and the choice of the first token
   int64_t new_tokens = 0;          // a stop id included
   int64_t decode_steps = 0;        // one-token calls
   double decode_seconds = 0;
@@ -68,6 +68,7 @@ struct Session {
 
   // Says the next tokens, up to a stop id, the bound, or the last position of the caches, whichever comes first, and adds them to
   // `stats`; again, it goes on behind the last one. `on_token` gets each as it is known: index and seconds since the prompt's first call.
+  // Each is chosen by `sampler` as it stands then: the first one behind a prompt too.
   // Throws Failure "runner.prompt" where there is nothing to go on from, or "runner.execute".
   void decode(const GenerateOptions& options, const OnToken& on_token);
 
@@ -79,9 +80,9 @@ struct Session {
   void say(const GenerateOptions& options, const OnToken& on_token);
 
   double start = 0;
-  bool has_next = false;  // `next` follows all that the caches hold
-  bool is_said = false;   // and has been given to on_token, so that it is part of the conversation
-  int64_t next = 0;
+  const float* logits = nullptr;  // of the model, on what follows all that the caches hold; nothing has been chosen by them yet
+  bool has_last = false;          // `last` was given to on_token, so that it is part of the conversation, but is not in the caches yet
+  int64_t last = 0;
 };
 
 // A conversation of one prompt, checked before, and one answer. `on_prefill` is called between them. Throws Failure "runner.execute".

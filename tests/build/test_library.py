@@ -76,7 +76,7 @@ def test_the_folder_holds_what_an_app_takes_in(result: BuildResult, library: Pat
     assert manifest is not None
     assert manifest.library is not None
     assert BuildManifest.read(result.folder / "manifest.json") == manifest
-    assert manifest.library.api == 1
+    assert manifest.library.api == 2
     names = {file.path for file in manifest.library.files}
     assert names == {path.relative_to(library).as_posix() for path in library.rglob("*") if path.is_file()}
     assert {
@@ -169,17 +169,22 @@ def java(library: Path, classes: Path, *words: str | Path) -> list[str]:
     return output("java", "-Xcheck:jni", "-Xmx256m", "-Dfile.encoding=UTF-8", path, "-cp", classes, *words)
 
 
+def runner_tokens(result: BuildResult, bundle: TinyBundle, *flags: str) -> list[str]:
+    """What the program of the same build says to PROMPT."""
+    runner = result.folder / "stage" / "etcli_llama_runner"
+    events = output(runner, "--config", bundle.config, "--prompt-ids", ids(PROMPT), *flags)
+    return [event.partition('"id": ')[2].partition(",")[0] for event in events if '"event": "token"' in event]
+
+
 def test_an_app_on_a_java_virtual_machine(
     result: BuildResult, library: Path, bundle: TinyBundle, tmp_path: Path
 ) -> None:
     classes = compiled(library, tmp_path / "classes", JAVA / "RunnerCheck.java")
-    lines = java(library, classes, "RunnerCheck", bundle.config, ids(PROMPT), ids(MORE))
+    lines = java(library, classes, "RunnerCheck", bundle.config, ids(PROMPT), ids(MORE), "11")
     assert not [line for line in lines if "WARNING" in line or "FATAL" in line], lines  # of -Xcheck:jni
     said = dict(line.split(" ", 1) for line in lines)
 
-    runner = result.folder / "stage" / "etcli_llama_runner"
-    events = output(runner, "--config", bundle.config, "--prompt-ids", ids(PROMPT), "--max-new-tokens", "6")
-    tokens = [event.partition('"id": ')[2].partition(",")[0] for event in events if '"event": "token"' in event]
+    tokens = runner_tokens(result, bundle, "--max-new-tokens", "6")
     assert tokens == [str(token) for token in bundle.greedy(PROMPT, 6)]
     turn = bundle.greedy([*PROMPT, *bundle.greedy(PROMPT, 6), *MORE], 3)
 
@@ -192,6 +197,15 @@ def test_an_app_on_a_java_virtual_machine(
     assert said["turn"] == f"MAX_NEW_TOKENS {words(turn)}"
     assert said["stats"] == f"{len(PROMPT)} 6 5 true"
     assert said["info"] == f"{VOCABULARY} {CACHE} {CACHE - len(PROMPT) - 6 - len(MORE) - 3} 1"
+    # Drawn as the runner draws with these settings, and greedy again where they are not given.
+    sampling = ("--temperature", "0.8", "--top-p", "0.9", "--seed", "11", "--ignore-stop-ids")
+    drawn = runner_tokens(result, bundle, "--max-new-tokens", "7", *sampling)
+    assert said["drawn"] == f"MAX_NEW_TOKENS {words(drawn[:2])}"
+    assert said["drawn-next"] == f"MAX_NEW_TOKENS {words(drawn[2:])}"
+    assert said["greedy"] == f"MAX_NEW_TOKENS {words(bundle.greedy([*PROMPT, *map(int, drawn)], 1))}"
+    assert said["temperature"] == "runner.usage temperature is -1, 0 to 1000 are possible"
+    assert said["top-p"] == "runner.usage top_p is nan, 0 to 1 are possible"
+    assert said["options"] == "NullPointerException options"
     # Ended by the listener, by another thread, by an exception of the listener's; and gone on with each time.
     assert said["enough"] == f"STOPPED {words(whole[:2])}"
     assert said["stopped"] == f"STOPPED {words(whole[2:3])}"

@@ -76,7 +76,7 @@ def test_another_runner_is_no_library() -> None:
         (INTERFACE, "library.yaml", "log.cpp", "gone.cpp", "files that are not there: gone.cpp"),
         (INTERFACE, "library.yaml", "sources:", "source:", "source"),
         (BINDING, "library.yaml", "functions: [JNI_OnLoad]\n", "", "it shows no function"),
-        (INTERFACE, "etcli_runner.h", "#define ETCLI_RUNNER_API 1", "", "does not define ETCLI_RUNNER_API"),
+        (INTERFACE, "etcli_runner.h", "#define ETCLI_RUNNER_API 2", "", "does not define ETCLI_RUNNER_API"),
     ],
 )
 def test_a_wrong_description_is_told(tmp_path: Path, folder: str, name: str, old: str, new: str, words: str) -> None:

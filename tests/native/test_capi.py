@@ -66,11 +66,13 @@ def run_client(command: Sequence[str | Path], status: int = 0, **environment: st
 
 @pytest.fixture(scope="session")
 def client(native_build: Path) -> Client:
-    """`client(bundle or configuration, *steps)`: tests/client.c with one thread; `status` and `threads` as keywords."""
+    """`client(bundle or configuration, *steps)`: tests/client.c with one thread; `status`, `threads` and the `program` as keywords."""
 
-    def run(config: TinyBundle | Path, *steps: str, status: int = 0, threads: int = 1) -> Said:
+    def run(
+        config: TinyBundle | Path, *steps: str, status: int = 0, threads: int = 1, program: str = "capi_client"
+    ) -> Said:
         path = config.config if isinstance(config, TinyBundle) else config
-        return run_client([native_build / "capi" / "capi_client", path, str(threads), *steps], status)
+        return run_client([native_build / "capi" / program, path, str(threads), *steps], status)
 
     return run
 
@@ -200,6 +202,73 @@ def test_runners_of_one_process_share_its_threads(tiny_bundle, client: Client) -
     assert "2 threads are asked for, and runners that are loaded use 1" in said.words
     assert said.tokens == bundle.greedy([5], 3)
     assert client(bundle, "info", threads=2).numbers("vocabulary")[0]["threads"] == 2
+
+
+@pytest.mark.parametrize("name", BUNDLES)
+def test_drawn_tokens_are_those_of_the_runner(tiny_bundle, client: Client, llama_runner, name: str) -> None:
+    """The same seed gives what `etcli run --seed` gives, in one answer or in parts, again after a reset, and with the first token behind a prompt."""
+    bundle = tiny_bundle(**BUNDLES[name])
+    prompt, options = "5,6,7,9,11", ("0.8", "0.9", str(2**63 - 1))
+    flags = [word for pair in zip(("--temperature", "--top-p", "--seed"), options, strict=True) for word in pair]
+    run = llama_runner(
+        *("--config", bundle.config, "--prompt-ids", prompt, "--max-new-tokens", "9", "--ignore-stop-ids"), *flags
+    )
+    drawn = [f"drawn:{count}:{':'.join(options)}" for count in (1, 3, 5, 9)]
+    said = client(bundle, f"prefill:{prompt}", *drawn[:3], "reset", f"prefill:{prompt}", drawn[3])
+    assert said.tokens == run.tokens * 2
+    assert run.tokens != bundle.greedy([5, 6, 7, 9, 11], 9)
+    other = client(bundle, f"prefill:{prompt}", f"drawn:9:0.8:0.9:{2**64 - 1}")  # any 64 bits are a seed
+    assert len(other.tokens) == 9
+    assert other.tokens != run.tokens
+
+
+def test_each_call_has_options_of_its_own(tiny_bundle, client: Client, llama_runner) -> None:
+    """Temperature 0 takes the likeliest whatever the others say, top_p down to 0 leaves it alone; nothing stays from the call before."""
+    bundle = tiny_bundle()
+    prompt = [5, 6, 7, 9, 11]
+    first = client(bundle, f"prefill:{ids(prompt)}", "drawn:1:2.5:1:3").tokens
+    assert first != bundle.greedy(prompt, 1)
+    said = client(
+        bundle, f"prefill:{ids(prompt)}", "drawn:1:2.5:1:3", "drawn:2:0:0.5:3", "drawn:2:2.5:0:3", "decode-all:3"
+    )
+    assert said.tokens == [*first, *bundle.greedy([*prompt, *first], 7)]
+    assert said.status("decode") == [(OK, "")] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("-0.1:1", "temperature is -0.1, 0 to 1000 are possible"),
+        ("1001:1", "temperature is 1001"),
+        ("nan:1", "temperature is nan"),
+        ("inf:1", "temperature is inf"),
+        ("0.8:1.5", "top_p is 1.5, 0 to 1 are possible"),
+        ("0.8:-0.5", "top_p is -0.5"),
+        ("0:nan", "top_p is nan"),
+    ],
+)
+def test_options_out_of_range_are_refused_and_forget_nothing(
+    tiny_bundle, client: Client, options: str, words: str
+) -> None:
+    bundle = tiny_bundle()
+    said = client(bundle, "prefill:5,6,7", "decode:1", f"drawn:3:{options}:0", "decode:2")
+    assert said.status("decode") == [(OK, ""), (USAGE, "runner.usage"), (OK, "")]
+    assert words in said.words
+    assert said.tokens == bundle.greedy([5, 6, 7], 3)
+
+
+def test_an_app_of_the_first_version_works_as_it_did(tiny_bundle, client: Client) -> None:
+    """Its options end before temperature: nothing behind them is read, and what it decodes is greedy."""
+    bundle = tiny_bundle(**BUNDLES["ring"])
+    prompt = [5, 6, 7, 9, 11]
+    steps = [f"prefill:{ids(prompt)}", "decode:3", "enough:9:2", "decode-all:2", "stats", "info"]
+    said = client(bundle, *steps, program="capi_client_1")
+    assert said.lines[0][:4] == ["api", "2", "of", "1,"]
+    assert said.tokens == bundle.greedy(prompt, 7)
+    assert said.reasons == [MAX_NEW_TOKENS, WAS_STOPPED, MAX_NEW_TOKENS]
+    today = client(bundle, *steps)
+    assert said.lines[1:] == today.lines[1:]
+    assert client(bundle, "drawn:1:1:1:0", status=9, program="capi_client_1").lines[-1] == ["no", "step", "drawn:1:1:1:0"]
 
 
 @pytest.mark.full

@@ -2,7 +2,10 @@
  *
  *   client CONFIG THREADS STEP...
  *
+ * Compiled with the interface's header of today, or with that of an earlier version, which has fewer steps.
+ *
  * Steps: prefill:1,2,3   decode:N   decode-all:N (behind stop ids)   enough:N:K (the callback ends it after K tokens)
+ *        drawn:N:T:P:SEED (behind stop ids, with temperature and top_p; from version 2 on)
  *        stopped:N:K (another thread does, after K tokens)   inside:N (calls into the same runner from the callback)
  *        second:T:CONFIG (another runner, with T threads)   reset   stop   info   stats   none (calls without a runner and with structs that are not set)
  */
@@ -50,16 +53,31 @@ static int32_t on_token(void* user, int32_t id, int64_t index) {
   return state->tokens == state->enough;
 }
 
-static void decode(const char* name, int32_t count, int32_t all, listening state) {
-  etcli_runner_decode_options options = ETCLI_RUNNER_DECODE_OPTIONS_INIT;
+static void decode_by(const etcli_runner_decode_options* options, listening state) {
   etcli_runner_reason reason = ETCLI_RUNNER_NO_REASON;
-  etcli_runner_status status;
-  options.max_new_tokens = count;
-  options.ignore_stop_ids = all;
-  status = etcli_runner_decode(runner, &options, on_token, &state, &reason);
-  said(name, status);
+  said("decode", etcli_runner_decode(runner, options, on_token, &state, &reason));
   printf("reason %d\n", (int)reason);
 }
+
+static void decode(int32_t count, int32_t all, listening state) {
+  etcli_runner_decode_options options = ETCLI_RUNNER_DECODE_OPTIONS_INIT;
+  options.max_new_tokens = count;
+  options.ignore_stop_ids = all;
+  decode_by(&options, state);
+}
+
+#if ETCLI_RUNNER_API >= 2
+static void draw(const char* words, listening state) {
+  etcli_runner_decode_options options = ETCLI_RUNNER_DECODE_OPTIONS_INIT;
+  char* end;
+  options.max_new_tokens = (int32_t)strtol(words, &end, 10);
+  options.ignore_stop_ids = 1;
+  options.temperature = strtod(end + 1, &end);
+  options.top_p = strtod(end + 1, &end);
+  options.seed = strtoull(end + 1, &end, 10);
+  decode_by(&options, state);
+}
+#endif
 
 static size_t parse(const char* words, int32_t* ids, size_t most) {
   size_t count = 0;
@@ -99,19 +117,23 @@ static void step(const char* words) {
   const int32_t count = first ? (int32_t)atoi(first + 1) : 0;
   if (!strncmp(words, "prefill", 7)) {
     said("prefill", etcli_runner_prefill(runner, ids, parse(first + 1, ids, 4096)));
+#if ETCLI_RUNNER_API >= 2
+  } else if (!strncmp(words, "drawn", 5)) {
+    draw(first + 1, state);
+#endif
   } else if (!strncmp(words, "decode-all", 10)) {
-    decode("decode", count, 1, state);
+    decode(count, 1, state);
   } else if (!strncmp(words, "decode", 6)) {
-    decode("decode", count, 0, state);
+    decode(count, 0, state);
   } else if (!strncmp(words, "enough", 6)) {
     state.enough = atol(second + 1);
-    decode("decode", count, 0, state);
+    decode(count, 0, state);
   } else if (!strncmp(words, "stopped", 7)) {
     state.stop_after = atol(second + 1);
-    decode("decode", count, 0, state);
+    decode(count, 0, state);
   } else if (!strncmp(words, "inside", 6)) {
     state.inside = 1;
-    decode("decode", count, 0, state);
+    decode(count, 0, state);
   } else if (!strcmp(words, "reset")) {
     said("reset", etcli_runner_reset(runner));
   } else if (!strcmp(words, "stop")) {

@@ -2,6 +2,8 @@ package com.example.etcli;
 
 import java.util.concurrent.CountDownLatch;
 
+import org.etcli.runner.Runner;
+
 /** The example app's conversation on a desktop's virtual machine: {@code ConversationCheck CONFIG IDS...}, a turn each. */
 public final class ConversationCheck {
     public static void main(String[] words) throws Exception {
@@ -13,7 +15,7 @@ public final class ConversationCheck {
                     ids[i] = Integer.parseInt(parts[i]);
                 }
                 CountDownLatch ended = new CountDownLatch(1);
-                conversation.say(ids, 3, new Conversation.Listener() {
+                conversation.say(ids, new Runner.DecodeOptions().maxNewTokens(3), new Conversation.Listener() {
                     @Override
                     public void onToken(int id) {
                         System.out.println("token " + id);

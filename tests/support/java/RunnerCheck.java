@@ -5,7 +5,7 @@ import java.util.concurrent.CountDownLatch;
 import org.etcli.runner.Runner;
 import org.etcli.runner.RunnerException;
 
-/** An app on a desktop's virtual machine: {@code RunnerCheck CONFIG IDS MORE_IDS}, one line for each thing that it sees. */
+/** An app on a desktop's virtual machine: {@code RunnerCheck CONFIG IDS MORE_IDS SEED}, one line for each thing that it sees. */
 public final class RunnerCheck {
     private static final List<Integer> said = new ArrayList<>();
 
@@ -33,6 +33,15 @@ public final class RunnerCheck {
         said("turn", runner.decode(3, RunnerCheck::hear));
         Runner.Info info = runner.info();
         System.out.println("info " + info.vocabulary + " " + info.context + " " + info.room + " " + info.threads);
+        runner.reset();
+        runner.prefill(prompt);
+        Runner.DecodeOptions drawn = new Runner.DecodeOptions().temperature(0.8).topP(0.9).seed(Long.parseLong(words[3])).ignoreStopIds(true);
+        said("drawn", runner.decode(drawn.maxNewTokens(2), RunnerCheck::hear));
+        said("drawn-next", runner.decode(drawn.maxNewTokens(5), RunnerCheck::hear));
+        refuses("temperature", () -> runner.decode(new Runner.DecodeOptions().temperature(-1), null));
+        refuses("top-p", () -> runner.decode(new Runner.DecodeOptions().topP(Double.NaN), null));
+        refuses("options", () -> runner.decode((Runner.DecodeOptions) null, null));
+        said("greedy", runner.decode(1, RunnerCheck::hear));
         refuses("ids", () -> runner.prefill(new int[] {-1}));
         refuses("null", () -> runner.prefill(null));
 

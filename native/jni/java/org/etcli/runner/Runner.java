@@ -46,6 +46,49 @@ public final class Runner implements AutoCloseable {
         STOPPED
     }
 
+    /**
+     * How {@link #decode} chooses tokens, and how many at the most. As it comes: greedily, 64.
+     *
+     * <p>What is out of range is told by {@link #decode}, as a {@link RunnerException} with the code {@code runner.usage}.
+     */
+    public static final class DecodeOptions {
+        private int maxNewTokens = 64;
+        private boolean ignoreStopIds;
+        private double temperature;
+        private double topP = 1;
+        private long seed;
+
+        /** At least 1; a stop id counts. */
+        public DecodeOptions maxNewTokens(int tokens) {
+            maxNewTokens = tokens;
+            return this;
+        }
+
+        /** Whether to go on behind stop ids. */
+        public DecodeOptions ignoreStopIds(boolean ignore) {
+            ignoreStopIds = ignore;
+            return this;
+        }
+
+        /** From 0, the likeliest token each time whatever the others say, to 1000. */
+        public DecodeOptions temperature(double value) {
+            temperature = value;
+            return this;
+        }
+
+        /** From 0 to 1: tokens are drawn among the fewest likeliest that have so much of the probability together. */
+        public DecodeOptions topP(double value) {
+            topP = value;
+            return this;
+        }
+
+        /** Any number. The same seed, options and calls since the conversation began give the same tokens, as {@code etcli run --seed} does. */
+        public DecodeOptions seed(long value) {
+            seed = value;
+            return this;
+        }
+    }
+
     /** Numbers of a model and its conversation. */
     public static final class Info {
         /** Ids are below it. */
@@ -152,9 +195,24 @@ public final class Runner implements AutoCloseable {
 
     /** As {@link #decode(int, TokenListener)}; {@code ignoreStopIds} goes on behind stop ids. */
     public Reason decode(int maxNewTokens, boolean ignoreStopIds, TokenListener listener) {
+        return decode(new DecodeOptions().maxNewTokens(maxNewTokens).ignoreStopIds(ignoreStopIds), listener);
+    }
+
+    /**
+     * Decodes up to a stop id, the bound or the last place of the caches. Each call has options of its own, for the first token behind a
+     * prompt too.
+     *
+     * @param listener gets each token; may be null
+     * @throws RunnerException {@code runner.usage}: an option is out of range, nothing is forgotten
+     */
+    public Reason decode(DecodeOptions options, TokenListener listener) {
+        if (options == null) {
+            throw new NullPointerException("options");
+        }
         long runner = enter();
         try {
-            return Reason.values()[nativeDecode(runner, maxNewTokens, ignoreStopIds, listener) - 1];
+            int reason = nativeDecode(runner, options.maxNewTokens, options.ignoreStopIds, options.temperature, options.topP, options.seed, listener);
+            return Reason.values()[reason - 1];
         } finally {
             leave();
         }
@@ -258,7 +316,8 @@ public final class Runner implements AutoCloseable {
 
     private static native void nativePrefill(long runner, int[] ids);
 
-    private static native int nativeDecode(long runner, int maxNewTokens, boolean ignoreStopIds, TokenListener listener);
+    private static native int nativeDecode(
+            long runner, int maxNewTokens, boolean ignoreStopIds, double temperature, double topP, long seed, TokenListener listener);
 
     private static native int[] nativeInfo(long runner);
 

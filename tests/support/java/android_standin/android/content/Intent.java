@@ -9,4 +9,12 @@ public class Intent {
     public int getIntExtra(String name, int otherwise) {
         return otherwise;
     }
+
+    public long getLongExtra(String name, long otherwise) {
+        return otherwise;
+    }
+
+    public float getFloatExtra(String name, float otherwise) {
+        return otherwise;
+    }
 }

@@ -27,8 +27,8 @@ final class Conversation implements AutoCloseable {
     }
 
     /** Says {@code ids} to the model, behind everything that was said before, and gives its answer to {@code listener}. */
-    void say(int[] ids, int maxNewTokens, Listener listener) {
-        worker.execute(() -> answer(ids, maxNewTokens, listener));
+    void say(int[] ids, Runner.DecodeOptions options, Listener listener) {
+        worker.execute(() -> answer(ids, options, listener));
     }
 
     /** Ends the answer; the conversation goes on with the next prompt. */
@@ -52,7 +52,7 @@ final class Conversation implements AutoCloseable {
         worker.shutdown();
     }
 
-    private void answer(int[] ids, int maxNewTokens, Listener listener) {
+    private void answer(int[] ids, Runner.DecodeOptions options, Listener listener) {
         try {
             if (closed) {
                 return;
@@ -64,7 +64,7 @@ final class Conversation implements AutoCloseable {
                 runner.reset(); // the oldest turns do not fit any more: this one begins anew
             }
             runner.prefill(ids);
-            Runner.Reason reason = runner.decode(maxNewTokens, (id, index) -> {
+            Runner.Reason reason = runner.decode(options, (id, index) -> {
                 listener.onToken(id);
                 return !closed;
             });

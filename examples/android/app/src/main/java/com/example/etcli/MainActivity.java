@@ -9,10 +9,14 @@ import android.widget.TextView;
 
 import java.io.File;
 
+import org.etcli.runner.Runner;
+
 /**
  * Shows the tokens of one prompt as they come. The prompt is ids, from the intent that starts the activity:
  *
  * <pre>adb shell am start -n com.example.etcli/.MainActivity --eia ids 1,9690,198 --ei max 32</pre>
+ *
+ * With {@code --ef temperature 0.8 --ef top_p 0.95 --el seed 7} tokens are drawn.
  */
 public final class MainActivity extends Activity implements Conversation.Listener {
     private static final String TAG = "etcli-example";
@@ -52,7 +56,15 @@ public final class MainActivity extends Activity implements Conversation.Listene
             show("Start me with ids: see README.md.\n");
             return;
         }
-        conversation.say(ids, intent.getIntExtra("max", 64), this);
+        conversation.say(ids, options(intent), this);
+    }
+
+    private static Runner.DecodeOptions options(Intent intent) {
+        return new Runner.DecodeOptions()
+                .maxNewTokens(intent.getIntExtra("max", 64))
+                .temperature(intent.getFloatExtra("temperature", 0))
+                .topP(intent.getFloatExtra("top_p", 1))
+                .seed(intent.getLongExtra("seed", 0));
     }
 
     @Override
