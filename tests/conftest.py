@@ -15,7 +15,7 @@ from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.schema import Recipe
 
-pytest_plugins = ["device_fixtures"]
+pytest_plugins = ["device_fixtures", "plain_environment"]
 
 
 NEEDS = {"needs_ndk": "ANDROID_NDK", "needs_bionic": "ETCLI_BIONIC_ROOT"}

@@ -22,7 +22,6 @@ from etcli.common.workspace import Workspace
 from etcli.manifests.build import StagedFile
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
-from etcli.tables.ndk import ndk_facts
 from etcli.toolchain import cmake, ninja, programs
 from etcli.toolchain.elf import read_elf
 
@@ -68,14 +67,8 @@ int main() {
   }
 }
 """
-# What the tests below take away before each test.
+# What no test sees in its environment, read before the first begins.
 REAL_NDK, REAL_BIONIC = os.environ.get("ANDROID_NDK", ""), os.environ.get("ETCLI_BIONIC_ROOT", "")
-
-
-@pytest.fixture(autouse=True)
-def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*ndk_facts().variables, *ndk_facts().sdk_variables, "EXECUTORCH_ROOT"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ from etcli.build.upstream import LIBRARY, PROGRAM
 from etcli.common.errors import ToolError
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.tables.executorch import load_executorch
-from etcli.tables.ndk import ndk_facts
 
 Builder = Callable[..., BuildResult]
 Recipes = Callable[..., LoadedRecipe]
@@ -33,8 +32,6 @@ def recipe(
     ndk: StandIn, make_recipe: Recipes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], LoadedRecipe]:
     """A recipe for the mtk runner, with a checkout that lacks the vendor's header."""
-    for name in (*ndk_facts().variables, *ndk_facts().sdk_variables, "EXECUTORCH_ROOT", "FLATC_EXECUTABLE"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ETCLI_CACHE_DIR", str(tmp_path / "cache"))
     names = [*(part.cmake_target for part in parts_of._ALWAYS), "backend_neuron"]
     checkout = standin_checkout(tmp_path, submodules=load_executorch().submodules(names), upstream=True)

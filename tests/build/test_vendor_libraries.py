@@ -14,17 +14,10 @@ from etcli.common.errors import EtcliError, ExitCode
 from etcli.common.workspace import Workspace
 from etcli.output.console import Console
 from etcli.recipe.loaded import LoadedRecipe
-from etcli.tables.neuropilot import neuropilot
 from etcli.tables.targets import known_target
 
 Recipes = Callable[..., LoadedRecipe]
 NAMES = ["libneuronusdk_adapter.mtk.so", "libneuron_buffer_allocator.so"]
-
-
-@pytest.fixture(autouse=True)
-def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MEDIATEK_SDK_ROOT", *(library.environment for library in neuropilot().libraries)):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

@@ -10,14 +10,10 @@ from pathlib import Path
 
 from ndk_tree import make_ndk
 
-from etcli.tables.ndk import ndk_facts
-
 
 def etcli(folder: Path, *words: str, **env: str) -> tuple[int, dict[str, object]]:
-    taken = {*ndk_facts().variables, *ndk_facts().sdk_variables, "EXECUTORCH_ROOT"}
-    kept = {name: value for name, value in os.environ.items() if name not in taken}
     argv = [sys.executable, "-m", "etcli", *words, "--json"]
-    done = subprocess.run(argv, capture_output=True, text=True, cwd=folder, env={**kept, **env}, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=folder, env={**os.environ, **env}, check=False)
     return done.returncode, json.loads(done.stdout)
 
 

@@ -36,7 +36,6 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def checkout(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of it, and a cache of this test's own."""
     monkeypatch.setenv("ETCLI_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.delenv("FLATC_EXECUTABLE", raising=False)
     return Path(shutil.copytree(original, tmp_path / "executorch", symlinks=True))
 
 

@@ -21,11 +21,6 @@ def recipe(folder: Path, **executorch: str) -> LoadedRecipe:
     return LoadedRecipe(Recipe.model_validate(document), folder / "recipe.yaml", folder, document)
 
 
-@pytest.fixture(autouse=True)
-def _no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("EXECUTORCH_ROOT", raising=False)
-
-
 def test_flag_before_recipe_before_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     named = recipe(tmp_path, **{"from": "source", "root": "ours"})
     assert wanted_by(recipe(tmp_path), ()).root is None

@@ -20,12 +20,6 @@ ANDROID = load_targets()["android"]
 VARIABLES = ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT")
 
 
-@pytest.fixture(autouse=True)
-def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*VARIABLES, "ANDROID_HOME", "ANDROID_SDK_ROOT"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def recipe(folder: Path, ndk: str | None = None, **sections: object) -> LoadedRecipe:
     return samples.make_recipe(folder, build={"ndk": ndk} if ndk is not None else {}, **sections)
 

@@ -30,12 +30,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_sdk(tmp_path_factory.mktemp("sdk"))
 
 
-@pytest.fixture(autouse=True)
-def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MEDIATEK_SDK_ROOT", ADAPTER.environment, ALLOCATOR.environment):
-        monkeypatch.delenv(name, raising=False)
-
-
 def recipe(
     folder: Path, sdk: Path | str | None, *, python: Path | str | None = None, runner: str = "etcli"
 ) -> LoadedRecipe:

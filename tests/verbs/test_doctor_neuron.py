@@ -34,8 +34,6 @@ Recipes = Callable[..., LoadedRecipe]
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recipes:
     """A recipe for the NPU with a whole SDK and the right interpreter, but for what a test takes away."""
-    for name in ("MEDIATEK_SDK_ROOT", "NEURON_USDK_ADAPTER_LIB", "NEURON_BUFFER_ALLOCATOR_LIB"):
-        monkeypatch.delenv(name, raising=False)
     make_sdk(tmp_path / "sdk")
     make_python(tmp_path / "python", RIGHT)
 
@@ -79,7 +77,7 @@ def test_each_vendor_file_is_a_line(recipe: Recipes) -> None:
 
 @pytest.mark.known_failure("neuron-sdk-parts")
 def test_a_built_in_recipe_tells_all_that_is_missing_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MEDIATEK_SDK_ROOT", "NEURON_PYTHON", "NEURON_USDK_ADAPTER_LIB", "LLAMA_3_8B"):
+    for name in ("NEURON_PYTHON", "LLAMA_3_8B"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     result = doctor(load("llama3-8b-neuron"), "host", None, Console(verbosity=-1))

@@ -2,7 +2,6 @@
 
 import threading
 
-import pytest
 from local_device import LocalDevice
 from ndk_tree import make_ndk
 
@@ -10,18 +9,9 @@ from etcli.common.errors import DeviceError, ToolError
 from etcli.common.needs import tried_together
 from etcli.output.console import Console
 from etcli.recipe.loader import load
-from etcli.tables.ndk import ndk_facts
 from etcli.verbs.doctor import doctor
 
 
-@pytest.fixture
-def no_ndk(monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = ndk_facts()
-    for name in (*facts.variables, *facts.sdk_variables, "EXECUTORCH_ROOT"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.mark.usefixtures("no_ndk")
 def test_what_android_needs_and_lacks():
     found = doctor(load("smollm2-135m"), "android", None, Console(verbosity=-1))
     lacking = {need.name: need.problem.code for need in found.missing if need.problem is not None}
@@ -32,7 +22,6 @@ def test_what_android_needs_and_lacks():
     assert not {"C++ compiler for android", "bubblewrap", "qemu", "init"} & set(by_name)
 
 
-@pytest.mark.usefixtures("no_ndk")
 def test_an_ndk_that_will_do_and_one_that_is_wrong_in_two_ways(tmp_path, monkeypatch):
     old = make_ndk(tmp_path / "old", "26.3.11579264")
     monkeypatch.setenv("ANDROID_NDK_HOME", str(make_ndk(tmp_path / "new")))
