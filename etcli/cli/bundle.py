@@ -46,13 +46,14 @@ def unpack_command(invocation: Invocation, archive: Path, folder: Path) -> None:
 
 
 @plain_command("bundle verify")
-@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-def verify_command(invocation: Invocation, folder: Path) -> None:
-    """Check every file of the bundle in FOLDER against its manifest."""
+@click.argument("bundle", type=click.Path(path_type=Path))
+def verify_command(invocation: Invocation, bundle: Path) -> None:
+    """Check every file of BUNDLE, a folder or a packed one, against its manifest."""
     from etcli.verbs.archive import verify
+    from etcli.verbs.packed import verify_packed
 
-    result = verify(folder, invocation.console)
-    invocation.console.print(f"{folder}  {counted(result.files, 'file')}, every hash right")
+    result = (verify_packed if bundle.is_file() else verify)(bundle, invocation.console)
+    invocation.console.print(f"{bundle}  {counted(result.files, 'file')}, every hash right")
     invocation.finish(result)
 
 

@@ -23,7 +23,7 @@ from etcli.output.console import Console
 from etcli.recipe.outdated import MANIFEST
 
 _TIME = (1980, 1, 1, 0, 0, 0)  # a fixed member time: equal bundles give equal archives
-_BLOCK = 1 << 20
+BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ def verify(folder: Path, console: Console) -> Archived:
         for entry in files:
             problem = _check(folder, entry, advance)
             if problem is not None:
-                problems.add(DeployError.problem(problem, code="bundle.damaged", hint=_AGAIN, file=folder / entry.path))
+                problems.add(DeployError.problem(problem, code="bundle.damaged", hint=AGAIN, file=folder / entry.path))
     problems.raise_if_any()
     return Archived(folder=folder, files=len(files) + 1, bytes=sum(entry.size for entry in files))
 
 
-_AGAIN = "Export it again, or copy it again from where it was whole."
+AGAIN = "Export it again, or copy it again from where it was whole."
 
 
 def is_packed(path: Path) -> bool:
@@ -98,7 +98,7 @@ def pack(folder: Path, output: Path | None, name: str, console: Console, *, forc
                 zipfile.ZIP_DEFLATED if path.suffix in (".json", ".cfg", ".jinja") else zipfile.ZIP_STORED
             )
             with path.open("rb") as source, target.open(info, "w", force_zip64=True) as member:
-                while block := source.read(_BLOCK):
+                while block := source.read(BLOCK):
                     member.write(block)
                     advance(len(block))
     return Archived(
@@ -199,14 +199,14 @@ def _extract(archive: Path, folder: Path, console: Console) -> None:
                 code="bundle.no_space",
                 hint=f"Free some space on the disk of {folder.parent}.",
             )
-        _refuse_bad_names(archive, members)
+        refuse_bad_names(archive, members)
         with console.progress("unpack", total, bytes_=True) as advance:
             for member in members:
                 path = folder / member.filename
                 try:
                     path.parent.mkdir(parents=True, exist_ok=True)
                     with source.open(member) as data, path.open("xb") as out:
-                        while block := data.read(_BLOCK):
+                        while block := data.read(BLOCK):
                             out.write(block)
                             advance(len(block))
                 except Exception as error:
@@ -215,11 +215,16 @@ def _extract(archive: Path, folder: Path, console: Console) -> None:
                     raise DeployError(
                         f"member {member.filename} of {archive} cannot be read: {error}",
                         code="bundle.damaged",
-                        hint=_AGAIN,
+                        hint=AGAIN,
                     ) from None
 
 
-def _refuse_bad_names(archive: Path, members: list[zipfile.ZipInfo]) -> None:
+def refuse_bad_names(archive: Path, members: list[zipfile.ZipInfo]) -> None:
+    """Refuse members that would be written outside the folder, are no regular files or are there twice, and an archive without a manifest.
+
+    Raises:
+        EtcliError: naming all of them.
+    """
     problems = Problems()
     seen: set[str] = set()
     for member in members:

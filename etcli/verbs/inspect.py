@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from etcli.recipe.written import shorten
 from etcli.toolchain.elf import is_elf
 from etcli.toolchain.registrations import Registrations
 from etcli.verbs.archive import is_packed
+from etcli.verbs.packed import PackedFacts, read_packed
 from etcli.verbs.provision import Provision, provision
 
 _FLATBUFFER_IDENTIFIER = slice(4, 6)
@@ -68,7 +68,8 @@ class CheckpointFacts:
 class Inspection:
     """`kind` says which of the facts is set; `registered` is what an ELF file registers with ExecuTorch when it is loaded.
 
-    `provision` is what of a program's or bundle's operators and delegates a runner has, None where no runner was there to look into.
+    `packed` is the archive of a packed bundle, which is read where it is. `provision` is what of a program's or bundle's operators and delegates
+    a runner has, None where no runner was there to look into.
     """
 
     path: Path
@@ -81,6 +82,7 @@ class Inspection:
     audit: FileAudit | None = None
     checkpoint: CheckpointFacts | None = None
     provision: Provision | None = None
+    packed: PackedFacts | None = None
 
 
 def inspect(path: Path, build: Path | None = None) -> Inspection:
@@ -125,11 +127,8 @@ def _inspect(path: Path) -> Inspection:
         audit = audit_file(path)
         return Inspection(path, "elf", elf=audit.elf, registered=audit.registered, audit=audit)
     if is_packed(path):
-        raise UsageError(
-            f"{path} is a packed bundle",
-            code="inspect.packed",
-            hint=f"Unpack it first: etcli bundle unpack {shlex.quote(str(path))} DIR",
-        )
+        bundle, packed = read_packed(path)
+        return Inspection(path, "bundle", bundle=bundle, packed=packed)
     return _checkpoint(path)
 
 

@@ -1,7 +1,9 @@
 """Bundles packed, unpacked and verified, hostile archives included."""
 
+import contextlib
 import errno
 import os
+import random
 import stat
 import zipfile
 
@@ -10,11 +12,14 @@ import samples
 from click.testing import CliRunner
 
 from etcli.cli.bundle import pack_command
+from etcli.cli.main import cli
 from etcli.common.errors import EtcliError, StaleError
 from etcli.common.workspace import Workspace
 from etcli.output.console import Console
 from etcli.verbs.archive import is_packed, pack, unpack, verify
+from etcli.verbs.differences import inspect_both
 from etcli.verbs.inspect import inspect
+from etcli.verbs.packed import read_packed, verify_packed
 
 QUIET = Console(verbosity=-1)
 
@@ -40,13 +45,91 @@ def test_a_bundle_travels_whole(bundle, tmp_path):
     assert not list((tmp_path / "there").glob(".*"))
 
 
-def test_a_packed_bundle_is_inspected_unpacked(bundle, tmp_path):
-    packed = pack(bundle, tmp_path / "a b.zip", "tiny", QUIET)
-    with pytest.raises(EtcliError, match="is a packed bundle") as caught:
-        inspect(packed.archive)
-    (problem,) = caught.value.problems
-    assert problem.code == "inspect.packed"
-    assert problem.hint == f"Unpack it first: etcli bundle unpack '{packed.archive}' DIR"
+@pytest.fixture
+def packed(bundle, tmp_path):
+    (bundle / "export-report.json").write_text("{}")
+    return pack(bundle, tmp_path / "a b.zip", "tiny", QUIET).archive
+
+
+def test_a_packed_bundle_is_inspected_where_it_is(bundle, packed, tmp_path):
+    before = tree(tmp_path)
+    found = inspect(packed)
+    assert (found.kind, found.bundle) == ("bundle", inspect(bundle).bundle)
+    sizes = {member.path: member.size for member in found.packed.members}
+    assert sizes == {path: len(data) for path, data in tree(bundle).items()}
+    assert [member.path for member in found.packed.members if not member.named] == ["export-report.json"]
+    assert found.packed.size == packed.stat().st_size
+    assert not inspect_both(packed, bundle).differences
+    assert tree(tmp_path) == before
+
+
+def test_the_command_shows_what_is_packed(packed):
+    shown = CliRunner().invoke(cli, ["inspect", str(packed)])
+    assert shown.exit_code == 0, shown.output
+    assert "travels along" in shown.stdout
+    verified = CliRunner().invoke(cli, ["bundle", "verify", str(packed)])
+    assert verified.exit_code == 0, verified.output
+    assert "every hash right" in verified.stdout
+
+
+def repacked(archive, change):
+    """The archive anew, each member as `change(name, data)` gives it, None to leave it out."""
+    other = archive.with_name("other.zip")
+    with zipfile.ZipFile(archive) as source, zipfile.ZipFile(other, "w") as target:
+        for name in source.namelist():
+            if (data := change(name, source.read(name))) is not None:
+                target.writestr(name, data)
+    return other
+
+
+def test_a_packed_bundle_with_other_bytes_is_told_by_its_hash(packed):
+    damaged = [member.path for member in inspect(packed).packed.members if member.path.endswith(".pte")]
+    other = repacked(packed, lambda name, data: bytes(len(data)) if name in damaged else data)
+    assert inspect(other).bundle is not None, "looking into it reads no member but the manifest"
+    with pytest.raises(EtcliError, match="another hash") as caught:
+        verify_packed(other, QUIET)
+    assert len(caught.value.problems) == len(damaged) > 0
+    assert {problem.code for problem in caught.value.problems} == {"bundle.damaged"}
+    assert caught.value.exit == 8
+
+
+@pytest.mark.parametrize("look", [inspect, lambda path: verify_packed(path, QUIET)])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda name, data: None if name.endswith(".pte") else data, "is missing"),
+        (lambda name, data: data + b"x" if name.endswith(".pte") else data, "bytes, the manifest says"),
+        (lambda name, data: data[:50] if name == "manifest.json" else data, ""),
+        (lambda name, data: b"\xff" * 50 if name == "manifest.json" else data, "cannot be read"),
+        (lambda name, data: b"[" * 5000 if name == "manifest.json" else data, ""),
+    ],
+)
+def test_a_packed_bundle_that_is_none_is_explained(packed, look, change, words):
+    with pytest.raises(EtcliError, match=words):
+        look(repacked(packed, change))
+
+
+def test_a_packed_bundle_that_reaches_outside_is_refused(packed):
+    with zipfile.ZipFile(packed, "a") as archive:
+        archive.writestr("../outside", b"x")
+    with pytest.raises(EtcliError) as caught:
+        inspect(packed)
+    assert caught.value.problems[0].code == "bundle.unsafe_member"
+
+
+def test_damaged_archives_never_end_in_a_traceback(packed):
+    data = packed.read_bytes()
+    draw = random.Random(7)  # noqa: S311
+    for _ in range(300):
+        bad = bytearray(data)
+        for _ in range(draw.randint(1, 20)):
+            bad[draw.choice((draw.randrange(len(bad)), len(bad) - 1 - draw.randrange(min(2000, len(bad)))))] = (
+                draw.randrange(256)
+            )
+        packed.write_bytes(bad[: draw.choice((len(bad), draw.randrange(len(bad))))])
+        for look in (read_packed, lambda path: verify_packed(path, QUIET)):
+            with contextlib.suppress(EtcliError):
+                look(packed)
 
 
 def test_equal_bundles_give_equal_archives(bundle, tmp_path):

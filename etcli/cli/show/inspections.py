@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from etcli.manifests.bundle import BundleManifest
     from etcli.manifests.model import ModelConfig
     from etcli.verbs.inspect import AqlmFacts, Inspection
+    from etcli.verbs.packed import PackedFacts
 
 
 def inspected(console: Console, result: Inspection) -> None:
@@ -32,7 +33,7 @@ def inspected(console: Console, result: Inspection) -> None:
     if result.program is not None:
         program(console, result.program, result.provision)
     elif result.bundle is not None:
-        _bundle(console, result.bundle)
+        _bundle(console, result.bundle, result.packed)
         provided(console, result.provision)
     elif result.build is not None:
         _build(console, result.build)
@@ -113,7 +114,7 @@ def _npu(bundle: BundleManifest) -> str:
     return f"{bundle.platform}, simulated: for no phone's NPU" if bundle.simulated else str(bundle.platform)
 
 
-def _bundle(console: Console, bundle: BundleManifest) -> None:
+def _bundle(console: Console, bundle: BundleManifest, packed: PackedFacts | None) -> None:
     model = bundle.model
     shapes = ", ".join(str(shape) for shape in bundle.shapes)
     versions = bundle.versions
@@ -133,9 +134,26 @@ def _bundle(console: Console, bundle: BundleManifest) -> None:
         ),
         *((("weights", QUALITIES[bundle.quality]),) if bundle.quality is not None else ()),
         ("compared with eager", "yes" if bundle.verified else "no"),
+        *((("packed", bytes_text(packed.size)),) if packed is not None else ()),
     ]
     console.table("Bundle", ("what", "value"), rows)
-    console.table("Files", ("file", "size", "sha256"), file_rows(bundle.files()))
+    if packed is None:
+        console.table("Files", ("file", "size", "sha256"), file_rows(bundle.files()))
+    else:
+        hashes = {file.path: file.sha256[:12] for file in bundle.files()}
+        console.table(
+            "Files",
+            ("file", "size", "packed", "sha256"),
+            [
+                (
+                    member.path,
+                    bytes_text(member.size),
+                    bytes_text(member.stored),
+                    hashes.get(member.path, "" if member.named else "travels along"),
+                )
+                for member in packed.members
+            ],
+        )
     for chunk in bundle.chunks:
         for file in chunk.files:
             for method in file.methods:
