@@ -113,7 +113,7 @@ def _deploy(
                 raise InterruptedByUser(
                     f"deploy interrupted; {folder} on {device.serial} is not usable as it is",
                     code="interrupted",
-                    hint=f"Run again: {command_line('deploy', loaded, workspace, *_words(options))} (it sends only the rest)",
+                    hint=f"Run again: {command_line('deploy', loaded, workspace, *_words(options, device))} (it sends only the rest)",
                 ) from None
         sent = [file.size for file in plan.files if file.action == "send"]
         if up_to_date:
@@ -152,13 +152,14 @@ def _survey(device: Device, folder: str) -> Listing:
         return listed.result()
 
 
-def _words(options: DeployOptions) -> list[str]:
-    """`options` as on a command line."""
+def _words(options: DeployOptions, device: Device) -> list[str]:
+    """`options`, and the device that is meant, as on a command line."""
     words = ["--target", options.target] if options.target else []
     words += ["--bundle", str(options.bundle)] if options.bundle else []
     words += ["--force"] if options.force else []
     words += ["--verify"] if options.verify else []
-    return words + (["--stale-ok"] if options.stale_ok else [])
+    words += ["--stale-ok"] if options.stale_ok else []
+    return [*words, "--serial", device.serial]
 
 
 def _sources(

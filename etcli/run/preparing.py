@@ -216,6 +216,7 @@ def _check_deployed(
     )
     words = ["--target", options.target] if options.target else []
     words += ["--bundle", str(options.bundle)] if options.bundle else []
+    words += ["--serial", device.serial]
     if difference is not None:
         if not options.stale_ok or deployed is None:
             raise StaleError(
