@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import compile_cache
 import pytest
 
 from etcli.checkpoint import source
@@ -20,6 +21,15 @@ pytest_plugins = ["device_fixtures", "plain_environment"]
 
 NEEDS = {"needs_ndk": "ANDROID_NDK", "needs_bionic": "ETCLI_BIONIC_ROOT"}
 """Marks of tests that need something which cannot be installed here, and the variable that says where it is."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Lets all builds of the tests share what they compile, in this run and the next ones."""
+    store = config.rootpath / ".pytest_cache" / "compiled"
+    if not hasattr(config, "workerinput"):
+        compile_cache.prune(store)
+    for language in ("C", "CXX"):
+        os.environ.setdefault(f"CMAKE_{language}_COMPILER_LAUNCHER", compile_cache.launcher(store))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_bundle import BundleSpec, TinyBundle, write_bundle
+from once import once
+from tiny_bundle import BundleSpec, TinyBundle, shared_bundle
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -46,14 +45,6 @@ def run_program(program: Path, *arguments: str | Path, emulator: Sequence[str] =
     return Run(done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr)
 
 
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Only one of several test processes at a time."""
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def cmake(*arguments: str | Path) -> str:
     """Run the cmake of this Python environment, return its output; its failure is the test's."""
     folder = str(Path(sys.executable).parent)
@@ -67,22 +58,19 @@ def cmake(*arguments: str | Path) -> str:
 
 @pytest.fixture(scope="session")
 def native_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The build folder of native/ for this machine, sanitizers on; shared by the processes of a parallel test run."""
+    """The build folder of native/ for this machine, sanitizers on."""
     import executorch
 
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     package = Path(next(iter(executorch.__path__)))
-    folder = shared / "native-build"
-    with _alone(shared / "native-build.lock"):
-        if not (folder / "done").exists():
-            cmake(
-                *("-S", REPOSITORY / "native", "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug"),
-                *("-DETCLI_SANITIZE=ON", f"-Dexecutorch_DIR={package / 'lib/cmake/executorch'}"),
-            )
-            cmake("--build", folder)
-            (folder / "done").touch()
-    return folder
+
+    def build(folder: Path) -> None:
+        cmake(
+            *("-S", REPOSITORY / "native", "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug"),
+            *("-DETCLI_SANITIZE=ON", f"-Dexecutorch_DIR={package / 'lib/cmake/executorch'}"),
+        )
+        cmake("--build", folder)
+
+    return once(tmp_path_factory, "native-build", build)
 
 
 @pytest.fixture(scope="session")
@@ -99,16 +87,8 @@ def executor_runner(native_build: Path) -> Callable[..., Run]:
 
 @pytest.fixture(scope="session")
 def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., TinyBundle]:
-    """`tiny_bundle()` is an XNNPACK bundle with two prompt shapes and cache `shift`; the fields of `BundleSpec` give others. Made once."""
-    made: dict[BundleSpec, TinyBundle] = {}
-
-    def make(**fields: Any) -> TinyBundle:
-        spec = BundleSpec(**fields)
-        if spec not in made:
-            made[spec] = write_bundle(tmp_path_factory.mktemp("bundle") / "bundle", spec)
-        return made[spec]
-
-    return make
+    """`tiny_bundle()` is an XNNPACK bundle with two prompt shapes and cache `shift`; the fields of `BundleSpec` give others."""
+    return lambda **fields: shared_bundle(tmp_path_factory, BundleSpec(**fields))
 
 
 @pytest.fixture

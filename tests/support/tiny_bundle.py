@@ -8,10 +8,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
+import pytest
 import torch
+from once import once
 from shift_contract import check_method, method_of
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -95,12 +98,24 @@ def random_network(seed: int) -> LlamaForCausalLM:
     return model
 
 
-def write_bundle(folder: Path, spec: BundleSpec, *, seed: int = 3) -> TinyBundle:
+def shared_bundle(factory: pytest.TempPathFactory, spec: BundleSpec) -> TinyBundle:
+    """The bundle of `spec`, made by whichever process of the test run first asks for it: lowering its programs takes half a minute."""
+    name = f"tiny-{spec.backend}-{spec.cache}-{'-'.join(map(str, spec.shapes))}-{spec.layout}"
+    folder = once(factory, name, lambda folder: write_bundle(folder, spec))
+    return TinyBundle(folder, spec, _oracle())
+
+
+@cache
+def _oracle() -> LlamaForCausalLM:
+    return random_network(seed=3)
+
+
+def write_bundle(folder: Path, spec: BundleSpec) -> TinyBundle:
     """Export a random network in chunks of `LAYERS` into `folder` and write the configuration, without stop ids."""
-    model = random_network(seed)
+    model = _oracle()
     config, weights = _model_config(model), model.state_dict()
     table = rope_table(config.rope, config.head_dim, CACHE)
-    (folder / "chunks").mkdir(parents=True)
+    (folder / "chunks").mkdir(parents=True, exist_ok=True)
     (folder / "rope_float32.bin").write_bytes(table.numpy().tobytes())
     (folder / "embedding.bin").write_bytes(weights["model.embed_tokens.weight"].numpy().tobytes())
     lines = [
