@@ -1,26 +1,20 @@
 """What a `config.json` says of AQLM: `quantization_config` as transformers reads it, or the older `aqlm` block; what is refused, with the reason.
 
-Keys and their defaults are those of transformers' `AqlmConfig`. The older block comes with `model_type: llama_aqlm` and with modelling code of
-its own (`auto_map`); what that code computes is what transformers' does.
+Keys and their defaults are those of transformers' `AqlmConfig`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from etcli.checkpoint.aqlm_spelling import METHOD, is_aqlm
+from etcli.checkpoint.hf_keys import Keys
 from etcli.checkpoint.layout import linear_shapes
 from etcli.checkpoint.numbers import told
 from etcli.common.errors import CheckpointError
 from etcli.manifests.model import AQLM_GROUP, AqlmConfig, ModelConfig
-
-if TYPE_CHECKING:
-    from etcli.checkpoint.hf_keys import Keys
-
-METHOD = "aqlm"
-"""The name of the method in `quant_method`, and the key of the older block."""
 
 KEPT = "linear_weights_not_to_quantize"
 
@@ -30,7 +24,6 @@ _BITS = 8
 CODEBOOKS = (1, 2)
 """How many there may be."""
 
-_OWN_CODE = re.compile(r"(configuration|modeling)_[a-z0-9]+(_aqlm)?\.\w+")
 INSTEAD = (
     "Use a checkpoint of the same model with one or two codebooks of 8 bits for groups of 8 (2x8 or 1x8; publishers end such names in -2Bit-2x8-hf), "
     "or the unquantised model: with export.precision: 8da4w, or for a demonstration with model.quantize: aqlm."
@@ -46,37 +39,11 @@ class AqlmKeys:
     not_quantized: frozenset[str]
 
 
-def is_aqlm(config: Mapping[str, Any]) -> bool:
-    """Whether the configuration is of an AQLM checkpoint, in either spelling."""
-    block = config.get("quantization_config")
-    if block:
-        return isinstance(block, dict) and block.get("quant_method") == METHOD
-    return is_older(config)
-
-
-def is_older(config: Mapping[str, Any]) -> bool:
-    """Whether the configuration has the older block, which stands beside a model type and code of its own."""
-    return isinstance(config.get(METHOD), dict) and bool(config[METHOD])
-
-
-def plain_model_type(config: Mapping[str, Any]) -> Any:
-    """`model_type` without the `_aqlm` that stands there beside the older block."""
-    kind = config.get("model_type")
-    return kind.removesuffix(f"_{METHOD}") if isinstance(kind, str) and is_older(config) else kind
-
-
-def names_own_code(config: Mapping[str, Any]) -> bool:
-    """Whether `auto_map` is there for the sake of the older block alone: it names the files that AQLM's converter put beside it."""
-    places = config.get("auto_map")
-    return (
-        is_older(config)
-        and isinstance(places, dict)
-        and all(isinstance(place, str) and _OWN_CODE.fullmatch(place.rpartition("--")[2]) for place in places.values())
-    )
-
-
 def read_aqlm(keys: Keys) -> AqlmKeys | None:
-    """What the configuration says of AQLM; None, with every reason among the problems of `keys`, where it cannot be read."""
+    """What the configuration says of AQLM; None for weights of another kind, or, with every reason among the problems of `keys`, where it cannot be
+    read."""
+    if not is_aqlm(keys.config):
+        return None
     own, older = keys.config.get("quantization_config"), keys.config.get(METHOD)
     blocks = [block for block in (own, older) if block and isinstance(block, dict)]
     block = blocks[0]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pydantic
 
-from etcli.checkpoint.aqlm_config import quantised
+from etcli.checkpoint.aqlm_config import quantised, read_aqlm
 from etcli.checkpoint.families import Family
 from etcli.checkpoint.hf_keys import CODE, CONFIG, Keys
 from etcli.common.errors import EtcliError, Problems
@@ -61,7 +61,7 @@ def _config(keys: Keys, ends: Mapping[str, Any]) -> ModelConfig | None:
         "rms_norm_eps": keys.number("rms_norm_eps", 1e-6),
     }
     flags = {"tied_embeddings": keys.flag("tie_word_embeddings"), **_biases(keys, family)}
-    rope, aqlm = keys.rope(family), keys.aqlm()
+    rope, aqlm = keys.rope(family), read_aqlm(keys)
     if keys.problems or rope is None:
         return None
     try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from etcli.checkpoint.aqlm_config import AqlmKeys, is_aqlm, names_own_code, plain_model_type, read_aqlm
+from etcli.checkpoint.aqlm_spelling import is_aqlm, names_own_code, plain_model_type
 from etcli.checkpoint.families import BY_MODEL_TYPE, FAMILIES, Family
 from etcli.checkpoint.numbers import positive, told
 from etcli.checkpoint.rope import RopeError, rope_from_hf
@@ -91,10 +91,6 @@ class Keys:
             if value is not None and value not in neutral and not (key == "auto_map" and names_own_code(self.config)):
                 self.refuse(what if key in what else f"{what} ({key} {str(value)[:40]})")
         return family
-
-    def aqlm(self) -> AqlmKeys | None:
-        """What is said of quantisation by AQLM; None for weights of another kind, or with the problems noted."""
-        return read_aqlm(self) if is_aqlm(self.config) else None
 
     def _refuse_quantised(self) -> None:
         if self.config.get("quantization"):

@@ -228,7 +228,7 @@ def read_description(
             why = _absence(root, name)
             if why is not None:
                 add(f"{'.'.join(map(str, words))}: {why}", places.find(words))
-        for taken in taken_names(read) if own else ():
+        for taken in taken_names(read.name, read.namespace, read.operators) if own else ():
             add(taken.message, places.find(taken.words), taken.hint, taken.code)
     if found:
         found.sort(key=lambda problem: (problem.line is None, problem.line or 0, problem.column or 0))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from etcli.tables.op_yaml import Description
+from collections.abc import Sequence
+from typing import NamedTuple
 
 _NAMESPACES = {
     "etcli": "etcli's own operators",
@@ -41,23 +39,23 @@ class Taken(NamedTuple):
     hint: str
 
 
-def taken_names(read: Description) -> list[Taken]:
-    """What of the description is somebody else's, or its own a second time."""
+def taken_names(name: str, namespace: str, schemas: Sequence[str]) -> list[Taken]:
+    """What of a library's name, its namespace and its operators' schemas is somebody else's, or its own a second time."""
     found = []
-    if read.name.startswith(_OUR_PREFIX):
-        message = f"the name {read.name} is of etcli's own: those start with {_OUR_PREFIX}"
+    if name.startswith(_OUR_PREFIX):
+        message = f"the name {name} is of etcli's own: those start with {_OUR_PREFIX}"
         found.append(Taken(("name",), "operators.name", message, "Give the library another name."))
     for pattern, whose in _LIBRARIES.items():
-        if re.fullmatch(pattern, read.name):
-            message = f"the name {read.name} is that of a library of {whose}"
+        if re.fullmatch(pattern, name):
+            message = f"the name {name} is that of a library of {whose}"
             found.append(Taken(("name",), "operators.name", message, "Give the library another name."))
-    if whose_space := _NAMESPACES.get(read.namespace):
-        message = f"the namespace {read.namespace} is that of {whose_space}"
+    if whose_space := _NAMESPACES.get(namespace):
+        message = f"the namespace {namespace} is that of {whose_space}"
         hint = "Give your operators a namespace of their own."
         found.append(Taken(("namespace",), "operators.namespace", message, hint))
-    names = [f"{read.namespace}::{schema.partition('(')[0]}" for schema in read.operators]
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            message = f"{name} stands in the list of operators twice"
+    operators = [f"{namespace}::{schema.partition('(')[0]}" for schema in schemas]
+    for index, operator in enumerate(operators):
+        if operator in operators[:index]:
+            message = f"{operator} stands in the list of operators twice"
             found.append(Taken(("operators", index), "operators.twice", message, "Remove one of them."))
     return found
