@@ -111,8 +111,9 @@ def main(argv: list[str] | None = None) -> NoReturn:
         _flush()
     except click.exceptions.Exit as stop:
         code = stop.exit_code
-    except SystemExit as stop:  # click's own way out when the reader of our output has gone
-        code = stop.code
+    except SystemExit as stop:
+        # With 1 it is click's and rich's way out when the reader of our output has gone: the verb may have been in the middle of its work.
+        code = int(ExitCode.INTERRUPTED) if stop.code == 1 else stop.code
     except BrokenPipeError:
         code = _reader_gone()
     except BaseException as error:
@@ -125,8 +126,10 @@ def _report(error: BaseException, words: Sequence[str]) -> int:
     try:
         said = failures.report(error, words)
         _flush()
-    except BrokenPipeError:
-        return _reader_gone()
+    except (BrokenPipeError, SystemExit):  # rich's word for it
+        _reader_gone()
+        # a failure that nobody reads of is one
+        return int(min(problem.exit_code for problem in failures.problems_of(error, words))) if said is None else said
     except OSError as refused:
         # an output that refused before refuses what is left in its buffer once more: that has been said
         if not isinstance(error, OSError) or error.errno != refused.errno:
