@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import platform
 import shlex
 from collections.abc import Callable, Iterator
 
-from etcli.common.errors import InterruptedByUser
+from etcli.common.errors import DeviceError, EtcliError, InterruptedByUser
 from etcli.common.workspace import Workspace
 from etcli.device.base import Device
 from etcli.manifests.bundle import BundleManifest
@@ -100,6 +101,8 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
                     capture=capture,
                     on_event=on_event,
                 )
+            except DeviceError as error:
+                raise _cut_off(error, len(answer.tokens), capture) from None
             finally:
                 answer.finish()  # whatever is said next begins a line of its own
         if session.ended_by is None and (answer.stats is None or answer.failure is not None or session.code != 0):
@@ -169,6 +172,19 @@ def _ended(
             code="run.timeout",
         )
     return record
+
+
+def _cut_off(error: DeviceError, tokens: int, capture: Capture) -> EtcliError:
+    """`error`, which ended a run, with what there is of it."""
+    kept = f"What it printed until then is in {capture.folder}"
+    return DeviceError.many(
+        dataclasses.replace(
+            problem,
+            message=f"{problem.message} after {counted(tokens, 'token')}",
+            hint=f"{problem.hint}\n{kept}" if problem.hint else kept,
+        )
+        for problem in error.problems
+    )
 
 
 def _note_room(prompt_tokens: int, most: int, bundle: BundleManifest, console: Console) -> None:

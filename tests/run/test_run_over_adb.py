@@ -13,14 +13,17 @@ from pathlib import Path
 
 import pytest
 import samples
+from breaking_proxy import BreakingProxy
 from device_fixtures import MakeDevice
 
-from etcli.common.errors import InterruptedByUser, RunError
+from etcli.common.errors import DeviceError, InterruptedByUser, RunError
 from etcli.common.workspace import Workspace
 from etcli.deploy.stage import DeployOptions, deploy
 from etcli.device.adb import AdbDevice
+from etcli.device.server import AdbServer
 from etcli.manifests.run_record import RunRecord
 from etcli.output.console import Console
+from etcli.run.events import AnyEvent, Token
 from etcli.run.stage import RunOptions, run
 
 RunScript = Callable[..., RunRecord]
@@ -35,7 +38,7 @@ def device(virtual_device: MakeDevice, request: pytest.FixtureRequest) -> Iterat
 
 @pytest.fixture
 def run_script(tmp_path: Path, device: AdbDevice) -> RunScript:
-    def call(script: str, *, timeout_s: float | None = None, **options: object) -> RunRecord:
+    def call(script: str, *, timeout_s: float | None = None, on: AdbDevice = device, **options: object) -> RunRecord:
         section = {"prompt": "Hello world", "chat": False, "timeout_s": timeout_s}
         loaded = samples.make_recipe(tmp_path, run=section)
         workspace = Workspace(tmp_path / "work", "tiny")
@@ -43,7 +46,7 @@ def run_script(tmp_path: Path, device: AdbDevice) -> RunScript:
         samples.make_build(loaded, workspace, runner=script)
         console = Console(verbosity=-1)
         deploy(loaded, workspace, device, DeployOptions(), console)
-        return run(loaded, workspace, device, replace(RunOptions(), **options), console)
+        return run(loaded, workspace, on, replace(RunOptions(), **options), console)
 
     return call
 
@@ -112,6 +115,35 @@ def test_interrupt_ends_the_program_on_the_device(run_script: RunScript, device:
         run_script(samples.script(samples.answer_lines([5])[:-1], after="exec sleep 87654"))
     presser.join()
     assert gone(device, "87654")
+
+
+def test_a_device_that_goes_away_in_the_middle(
+    tmp_path: Path, device: AdbDevice, adb_server: AdbServer, run_script: RunScript
+) -> None:
+    cable = BreakingProxy(int(device.serial.rpartition(":")[2]))
+    adb_server.connect(cable.serial, timeout=20)
+    script = samples.script(samples.answer_lines([5, 6])[:-1], after="exec sleep 65432")
+    tokens = 0
+
+    def count(event: AnyEvent) -> None:
+        nonlocal tokens
+        tokens += isinstance(event, Token)
+        if tokens == 2:
+            cable.cut()
+
+    try:
+        with pytest.raises(DeviceError) as caught:
+            run_script(script, on=AdbDevice(adb_server, cable.serial), on_event=count)
+    finally:
+        adb_server.forget(cable.serial)
+        cable.close()
+    (problem,) = caught.value.problems
+    assert problem.code == "device.gone"
+    assert "after 2 tokens" in problem.message
+    (folder,) = (tmp_path / "work/tiny/runs").iterdir()
+    assert str(folder) in (problem.hint or "")
+    assert (folder / "events.jsonl").read_text().count('"token"') == 2
+    assert gone(device, "65432")
 
 
 def test_program_that_prints_without_end_is_stopped(
