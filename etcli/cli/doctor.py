@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from pathlib import Path
 
 import click
@@ -46,7 +47,8 @@ def command(
     """Show everything this recipe needs on this machine and device: present with its version, or how to get it."""
     from etcli.verbs.doctor import doctor
 
-    device = functools.cache(invocation.device) if invocation.device_chosen else None
+    named = invocation.device_chosen or bool(os.environ.get("ANDROID_SERIAL"))
+    device = functools.cache(invocation.device) if named else None
     result = doctor(invocation.loaded, target, device, invocation.console, ndk, executorch, deep=deep)
     show.needs(invocation.console, result)
     if archive is not None:

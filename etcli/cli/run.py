@@ -18,7 +18,9 @@ from etcli.cli.values import MOST_TOKENS, FiniteRange, prompt_text
 @click.option(
     "--prompt-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file that holds it, UTF-8."
 )
-@click.option("--max-new-tokens", type=click.IntRange(1, MOST_TOKENS), metavar="N", help="Upper bound of generated tokens.")
+@click.option(
+    "--max-new-tokens", type=click.IntRange(1, MOST_TOKENS), metavar="N", help="Upper bound of generated tokens."
+)
 @click.option("--no-chat", is_flag=True, help="The prompt as it is, without the model's chat template.")
 @click.option("--system", metavar="TEXT", help="The chat's system message; by default the recipe's run.system.")
 @click.option("--temperature", type=FiniteRange(0, 1000), metavar="T", help="Draw tokens; 0 is greedy decoding.")

@@ -7,11 +7,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-from etcli.common.errors import EtcliError, ToolError
+from etcli.common.errors import EtcliError, Problem, ToolError
 from etcli.common.process import run
 from etcli.common.workspace import offline
 
 _SECONDS = 3600.0
+
+
+def forbidden(what: str, error: type[EtcliError] = ToolError) -> Problem:
+    """The problem of `what` that would have to be fetched where `$ETCLI_OFFLINE` forbids it."""
+    return error.problem(
+        f"{what} is not in the cache, and ETCLI_OFFLINE forbids downloads",
+        code="wheel.offline",
+        hint="Unset ETCLI_OFFLINE for one run, or copy etcli's cache folder ($ETCLI_CACHE_DIR) from a machine that has it.",
+    )
 
 
 def download_wheel(
@@ -36,11 +45,7 @@ def download_wheel(
     """
     what = f"{requirement}{f' for {platform}' if platform else ''}"
     if offline():
-        raise error(
-            f"{what} is not in the cache, and ETCLI_OFFLINE forbids downloads",
-            code="wheel.offline",
-            hint="Unset ETCLI_OFFLINE for one run, or copy etcli's cache folder ($ETCLI_CACHE_DIR) from a machine that has it.",
-        )
+        raise error.many([forbidden(what, error)])
     folder.mkdir(parents=True, exist_ok=True)
     argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
     argv += ["--progress-bar", "off", "--only-binary=:all:", "--no-deps", "--dest", str(folder)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from etcli.common.errors import ToolError
-from etcli.toolchain.programs import Program, answer, apt_hint, on_path, version_in
+from etcli.toolchain.programs import NO_ANSWER, Program, answer, apt_hint, on_path, version_in
 
 _HINT_PACKAGE = "bubblewrap"
 
@@ -36,5 +36,5 @@ def verify() -> Program:
     text = answer(path, "--version")
     version = version_in(text) if text else None
     if version is None:
-        raise ToolError(f"{path} does not start", code="bubblewrap.broken", hint=apt_hint(_HINT_PACKAGE))
+        raise ToolError(f"{path} {NO_ANSWER}", code="bubblewrap.broken", hint=apt_hint(_HINT_PACKAGE))
     return Program(path, version)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from etcli.common.errors import ToolError
 from etcli.tables.targets import Target
-from etcli.toolchain.programs import answer, apt_hint, older, on_path, version_in
+from etcli.toolchain.programs import NO_ANSWER, answer, apt_hint, older, on_path, version_in
 
 _MINIMUM = {"gcc": "9.0", "clang": "9.0"}
 """Oldest releases whose C++17 library is complete, `std::filesystem` included, without an extra link library."""
@@ -49,14 +49,15 @@ def verify(target: Target, program: Path | None = None) -> Compiler:
         raise ToolError(
             f"no C++ compiler for {where}: {' or '.join(names)} is not on PATH", code="compiler.missing", hint=hint
         )
-    banner, triple = answer(path, "--version"), answer(path, "-dumpmachine")
+    banner = answer(path, "--version")
+    triple = None if banner is None else answer(path, "-dumpmachine")  # one that hangs is not asked twice
     first = banner.splitlines()[0] if banner else ""
     # Debian's GCC puts its package version in brackets before its own.
     version = version_in(first.rpartition(")")[2]) or version_in(first)
     if not triple or not version:
         if program is not None:
             hint = f"Install the NDK again, or name another: its programs have to run on this machine ({platform.system()} {platform.machine()})."
-        raise ToolError(f"{path} does not start, or is no compiler", code="compiler.broken", hint=hint)
+        raise ToolError(f"{path} {NO_ANSWER}, or is no compiler", code="compiler.broken", hint=hint)
     kind: Literal["gcc", "clang"] = "clang" if "clang" in first else "gcc"
     if program is not None:
         triple = target.triple

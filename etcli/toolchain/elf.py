@@ -62,7 +62,7 @@ def opened(path: Path, *, error: type[EtcliError] = UsageError) -> Iterator[ELFF
             yield ELFFile(file)
         except _DAMAGED as problem:
             raise error(
-                f"{path} is not a readable ELF file: {str(problem) or type(problem).__name__}",
+                f"{path} is not a readable ELF file: {str(problem) or 'its parts contradict one another'}",
                 code="elf.invalid",
                 hint="The file is damaged or cut short; make it again.",
                 file=path,

@@ -15,7 +15,10 @@ from etcli.common.errors import Problem, ToolError
 from etcli.common.process import run
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
-_ANSWER_SECONDS = 60.0
+_ANSWER_SECONDS = 20.0
+
+NO_ANSWER = f"does not start, or does not tell its version within {_ANSWER_SECONDS:g} s"
+"""What is said of a program that `answer` gives nothing of."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def checked_version(path: Path, minimum: str, *, code: str, hint: str) -> Progra
     text = answer(path, "--version")
     version = version_in(text) if text is not None else None
     if version is None:
-        raise ToolError(f"{path} does not start", code=f"{code}.broken", hint=hint)
+        raise ToolError(f"{path} {NO_ANSWER}", code=f"{code}.broken", hint=hint)
     if older(version, minimum):
         raise ToolError(
             f"{path} is version {version}, {minimum} is the oldest usable", code=f"{code}.too_old", hint=hint

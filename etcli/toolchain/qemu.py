@@ -6,7 +6,7 @@ from pathlib import Path
 
 from etcli.common.errors import ToolError
 from etcli.tables.targets import Target
-from etcli.toolchain.programs import Program, answer, apt_hint, on_path, version_in
+from etcli.toolchain.programs import NO_ANSWER, Program, answer, apt_hint, on_path, version_in
 
 
 def find(target: Target) -> Path:
@@ -39,6 +39,6 @@ def verify(target: Target) -> Program:
     version = version_in(text) if text else None
     if version is None:
         raise ToolError(
-            f"{path} does not start", code="qemu.broken", hint=apt_hint(target.emulator.apt if target.emulator else "")
+            f"{path} {NO_ANSWER}", code="qemu.broken", hint=apt_hint(target.emulator.apt if target.emulator else "")
         )
     return Program(path, version)

@@ -15,11 +15,13 @@ from pathlib import Path
 from etcli.build.android import android_settings
 from etcli.build.components import operator_libraries
 from etcli.checkpoint.checks import header_problems
-from etcli.checkpoint.hub_errors import missing_package, package_is_missing
+from etcli.checkpoint.hub_errors import missing_package, offline_problem, package_is_missing
 from etcli.checkpoint.source import peek
 from etcli.common.assets import asset_dir
-from etcli.common.errors import EtcliError, ToolError
+from etcli.common.errors import CheckpointError, EtcliError, ToolError
 from etcli.common.needs import Look, Need, missing_need, missing_needs, needed, problems_of, tried, tried_together
+from etcli.common.wheels import forbidden
+from etcli.common.workspace import offline
 from etcli.device.base import Device
 from etcli.device.program import adb_program
 from etcli.device.virtual.native import init_program
@@ -229,6 +231,9 @@ def _checkpoint(loaded: LoadedRecipe) -> list[Need]:
         return missing_needs(name, why, error.problems)
     if path is None and source.startswith("hf:") and package_is_missing():
         return [needed(name, why, missing_package(source))]
+    if path is None and offline():
+        forbids = offline_problem(source) if source.startswith("hf:") else forbidden(source, CheckpointError)
+        return [needed(name, why, forbids)]
     if path is None:
         return [Need(name, why, "fetched later", source, "", "etcli export fetches it.")]
     problems = header_problems(path, adapter_path(loaded))

@@ -106,7 +106,7 @@ def inspect(path: Path, build: Path | None = None) -> Inspection:
 def _inspect(path: Path) -> Inspection:
     if not _exists(path):
         raise UsageError(
-            f"{path} does not exist",
+            f"{path} leads to nothing that is there" if path.is_symlink() else f"{path} does not exist",
             code="inspect.missing",
             hint="Name a .pte, a bundle, a build, an ELF file or a checkpoint.",
         )

@@ -131,3 +131,15 @@ def test_a_replaced_compiler_has_another_stamp(path: Path) -> None:
     after = compilers.verify(HOST)
     assert before.version == after.version
     assert before.stamp != after.stamp
+
+
+def test_a_program_that_hangs_is_given_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "_ANSWER_SECONDS", 0.5)
+    asked = path.parent / "asked"
+    for name in ("cmake", "bwrap", "aarch64-linux-gnu-g++"):
+        script(path, name, f"echo x >> {asked}; exec /bin/sleep 100")
+    for verify in (cmake.verify, bubblewrap.verify, lambda: compilers.verify(AARCH64)):
+        with pytest.raises(ToolError, match="does not tell its version within") as caught:
+            verify()
+        assert caught.value.problems[0].hint
+    assert asked.read_text() == "x\n" * 3, "none is asked twice"

