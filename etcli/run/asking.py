@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
+import time
 from collections.abc import Iterator
 from typing import BinaryIO
 
 from etcli.common.errors import UsageError
 
 _PROMPT = "> "
+_AGAIN_SECONDS = 3.0
+"""In which Ctrl-C has to be pressed again to end everything."""
 _LONGEST_LINE = 16 << 20
 """Bytes. No cache holds a tenth of that; a line without end must not fill the memory."""
 
@@ -36,14 +40,15 @@ class ByHand:
         if self._first is not None:
             words, self._first = self._first, None
             return words
-        pressed = False
+        pressed = -math.inf
         while True:
             try:
                 return self._ask()
             except KeyboardInterrupt as interrupt:
-                if pressed or interrupt.args:  # SIGTERM and SIGHUP say which they are
+                again = time.monotonic() - pressed < _AGAIN_SECONDS
+                if again or interrupt.args:  # SIGTERM and SIGHUP say which they are
                     raise
-                pressed = True
+                pressed = time.monotonic()
                 print("\n(Ctrl-C again, Ctrl-D or /quit ends the conversation)")
 
     def _ask(self) -> str | None:

@@ -79,6 +79,13 @@ def test_one_interrupt_drops_the_line_and_two_end(
         person.next()
 
 
+def test_interrupts_that_are_far_apart_each_drop_a_line(
+    typed: Callable[..., ByHand], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "_AGAIN_SECONDS", -1.0)
+    assert typed(KeyboardInterrupt(), KeyboardInterrupt(), "whole").next() == "whole"
+
+
 def test_a_signal_that_asks_to_end_ends_at_once(typed: Callable[..., ByHand]) -> None:
     with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
         typed(KeyboardInterrupt("SIGTERM"), "more").next()
