@@ -29,7 +29,7 @@ _AGAIN_SECONDS = 0.5
 _HELD, _BUSY, _LOST = "held", "busy", "lost"
 
 # $1 is the link, $2 our word, $3 who we are, $4 `first` or `again`. Of a link to be replaced, exactly one process at a time may make the
-# second link that is named after the one before.
+# second link that is named after the one before, and give it the name in one step: it may be killed at any moment, its connection breaking again.
 _HOLD = """
 started() {
     since=
@@ -57,10 +57,8 @@ for attempt in 1 2 3 4 5 6; do
     elif [ "$alive" ]; then kill "$pid"
     fi
     if link "$1.$pid"; then
-        ours=
-        if [ "$(readlink "$1")" = "$held" ] && rm -f "$1" && link "$1"; then ours=1; fi
+        if [ "$(readlink "$1")" = "$held" ] && { [ ! -d "$1" ] || rm -f "$1"; } && mv -f "$1.$pid" "$1"; then hold; fi
         rm -f "$1.$pid"
-        if [ "$ours" ]; then hold; fi
     else
         other=$(readlink "$1.$pid"); rest=${other#* }
         case ${other%% *} in ''|*[!0-9]*) since= ;; *) started "${other%% *}" ;; esac

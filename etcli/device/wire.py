@@ -226,7 +226,12 @@ def refused(serial: str, reason: str) -> DeviceError:
         return DeviceError(
             f"{serial} is offline", code="device.offline", hint=f"Replug it, or: {adb_command()} reconnect {serial}"
         )
-    return DeviceError(f"{serial} refuses: {reason}", code="device.refused")
+    what = "closed the connection" if reason == "closed" else f"refuses: {reason}"
+    return DeviceError(
+        f"{serial} {what}",
+        code="device.refused",
+        hint=f"Repeat the command, which keeps what was complete. If it stays: replug the device, or {adb_command()} reconnect {serial}",
+    )
 
 
 ENDED_HERE = "device.closed"

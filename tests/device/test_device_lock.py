@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from device_fixtures import MakeDevice
 
 from etcli.common.errors import DeviceError, UsageError
 from etcli.device.adb import AdbDevice
-from etcli.device.held_link import LINK, HeldLink
+from etcli.device.held_link import _HOLD, LINK, HeldLink
 from etcli.device.lock import WAIT, device_lock, still_held
 from etcli.device.server import AdbServer
 from etcli.device.shelltext import script
@@ -158,6 +159,23 @@ def test_a_connection_that_breaks_costs_no_lock(device: AdbDevice, cable: Breaki
             assert link(device).split(" ")[2:] == before.split(" ")[2:]
             before = link(device)
     assert link(device) == ""
+
+
+def test_taking_it_up_again_may_break_off_too(device: AdbDevice) -> None:
+    """At any moment of it: the program on the device is killed as its connection ends, and what it was at is not done by halves."""
+    held = HeldLink(device, "etcli deploy of mine")
+    again = script(_HOLD, LINK, held._word, "etcli deploy of mine", "again")
+    assert held.take() is None
+    held._over.set()  # no thread of its own looks after it
+    held._stream.close()
+    drawn = random.Random(3)  # noqa: S311 - moments to try
+    for _ in range(60):
+        with device.open(again):
+            time.sleep(drawn.uniform(0.0, 0.02))
+        assert held._word in link(device)
+    with device.open(again) as stream:
+        assert next(iter(stream.lines())) == "held"
+        held.release()
 
 
 @pytest.mark.parametrize("stays", [True, False], ids=["has it", "had it"])

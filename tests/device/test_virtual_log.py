@@ -8,7 +8,7 @@ LOG = "/data/local/.log"
 
 
 def test_it_does_not_grow_without_bound(phone: AdbDevice) -> None:
-    fill = f"rm -f {LOG}; i=0; while [ $i -lt 3000 ]; do echo \"$i $(printf %0400d 0)\"; i=$((i + 1)); done > {LOG}"
+    fill = f'rm -f {LOG}; i=0; while [ $i -lt 3000 ]; do echo "$i $(printf %0400d 0)"; i=$((i + 1)); done > {LOG}'
     assert phone.shell(["sh", "-c", fill]).code == 0
     before = phone.stat(LOG)
     assert before is not None
