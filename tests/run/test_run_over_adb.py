@@ -101,6 +101,27 @@ def test_timeout_ends_the_program_on_the_device(run_script: RunScript, device: A
     assert gone(device, "98765")
 
 
+@pytest.mark.known_failure("run-hangs")
+def test_program_that_hangs_before_its_first_token_is_explained(run_script: RunScript, device: AdbDevice) -> None:
+    with pytest.raises(RunError) as caught:
+        run_script("#!/bin/sh\necho 'Backend XnnpackBackend is not registered'\nexec sleep 65432\n", timeout_s=2)
+    problem = caught.value.problems[0]
+    assert problem.code == "run.timeout"
+    assert "XnnpackBackend is not registered" in problem.message
+    assert "Build with XnnpackBackend" in (problem.hint or "")
+    assert gone(device, "65432")
+
+
+@pytest.mark.known_failure("run-library-damaged")
+def test_program_whose_library_is_damaged_is_explained(run_script: RunScript) -> None:
+    words = "error while loading shared libraries: /d/libx.so: invalid ELF header"
+    with pytest.raises(RunError) as caught:
+        run_script(f"#!/bin/sh\necho '{words}' >&2\nexit 127\n")
+    problem = caught.value.problems[0]
+    assert problem.code == "run.cannot_start"
+    assert "/d/libx.so is no whole library: `etcli deploy` puts it back" in (problem.hint or "")
+
+
 def test_interrupt_ends_the_program_on_the_device(run_script: RunScript, device: AdbDevice) -> None:
     def press() -> None:
         for _ in range(300):
