@@ -206,7 +206,7 @@ def test_a_program_under_way_keeps_the_device(
     scene: AdbScene, etcli: Etcli, words: tuple[str, ...], tmp_path: Path
 ) -> None:
     """A bench for all of its runs."""
-    samples.make_build(scene.loaded, scene.workspace, runner="#!/bin/sh\nexec sleep 3\n")
+    samples.make_build(scene.loaded, scene.workspace, runner="#!/bin/sh\nexec sleep 3.25\n")
     scene.deploy(stale_ok=True)
     began = subprocess.Popen(
         [*ETCLI, *words, *MEANT, "--serial", scene.device.serial],
@@ -219,7 +219,8 @@ def test_a_program_under_way_keeps_the_device(
         time.sleep(0.05)
     code, document, errors = etcli("deploy", "--serial", scene.device.serial)
     assert code == 0, document
-    assert began.poll() is not None
+    running = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; done 2>/dev/null"
+    assert "sleep 3.25" not in scene.device.shell(["sh", "-c", running]).stdout
     assert f"etcli {words[0]} of tiny, process {began.pid} of" in errors
     began.wait()
 
