@@ -94,10 +94,11 @@ class ShellStream:
                 break
             elif kind == STDOUT:
                 pending += data
-                *whole, rest = pending.split(b"\n")
-                pending = rest
-                for line in whole:
-                    yield _text(line)
+                if b"\n" in data:  # a line that comes in many small pieces is not looked through again with each
+                    *whole, rest = pending.split(b"\n")
+                    pending = rest
+                    for line in whole:
+                        yield _text(line)
                 if len(pending) > _MAX_LINE:
                     yield _text(pending)
                     pending = bytearray()
