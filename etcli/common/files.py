@@ -40,6 +40,18 @@ def write_atomically(path: Path, content: bytes | str, *, mode: int = 0o644) -> 
         file.write(content.encode() if isinstance(content, str) else content)
 
 
+def output_path(path: Path) -> Path:
+    """Where a file is written that the user named: `path` itself, or what it links to.
+
+    Raises:
+        OSError: something is there that is not a regular file, as /dev/null: an atomic write would take its place.
+    """
+    real = Path(os.path.realpath(path))
+    if real.exists() and not real.is_file() and not real.is_dir():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return real
+
+
 def write_if_changed(path: Path, content: bytes | str, *, mode: int = 0o644) -> bool:
     """Like `write_atomically`, but leaves an equal file and its time alone. Returns whether it wrote."""
     data = content.encode() if isinstance(content, str) else content

@@ -1,4 +1,4 @@
-"""JUnit XML for CI systems: a suite a stage, a case a check; skipped, failed and passed told apart."""
+"""JUnit XML for CI systems: a suite a stage, a case a check; passed, failed, without a verdict and skipped told apart."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from etcli.common.files import write_atomically
+from etcli.common.files import output_path, write_atomically
 
 
 @dataclass(frozen=True)
 class Case:
-    """One check: `seconds` it took, `message` why it failed or was skipped, `output` what it printed.
+    """One check: `seconds` it took, `message` why it did not pass, `output` what it printed.
 
-    `kind` is a word for a failure that stays the same when its message changes, `detail` all that there is to say of it.
+    A check that failed found something wrong; an `error` kept it from finding out. `kind` is a word for either that stays the same when its
+    message changes, `detail` all that there is to say of it.
     """
 
     name: str
     seconds: float = 0.0
-    outcome: Literal["passed", "failed", "skipped"] = "passed"
+    outcome: Literal["passed", "failed", "error", "skipped"] = "passed"
     message: str = ""
     output: str = ""
     kind: str = ""
@@ -33,6 +34,9 @@ class Suite:
 
     name: str
     cases: Sequence[Case] = field(default_factory=tuple)
+
+
+_ELEMENTS = {"failed": "failure", "error": "error", "skipped": "skipped"}
 
 
 def printable(text: str) -> str:
@@ -58,16 +62,16 @@ def write_junit(path: Path, suites: Sequence[Suite], properties: Mapping[str, st
                 node, "testcase", classname=f"etcli.{suite.name}", name=printable(case.name), time=f"{case.seconds:.3f}"
             )
             if case.outcome != "passed":
-                failed = case.outcome == "failed"
-                kind = {"type": case.kind} if failed and case.kind else {}
+                kind = {"type": case.kind} if case.outcome != "skipped" and case.kind else {}
                 message = {"message": printable(case.message)}
-                why = ET.SubElement(item, "failure" if failed else "skipped", message | kind)
+                why = ET.SubElement(item, _ELEMENTS[case.outcome], message | kind)
                 if case.detail:
                     why.text = printable(case.detail)
             if case.output:
                 ET.SubElement(item, "system-out").text = printable(case.output)
     ET.indent(root)
-    write_atomically(path, ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n")
+    # in bytes, since Python 3.10 declares text to be in the locale's encoding, and files are written in UTF-8
+    write_atomically(output_path(path), ET.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n")
 
 
 def _counts(cases: Sequence[Case]) -> dict[str, str]:
@@ -75,7 +79,7 @@ def _counts(cases: Sequence[Case]) -> dict[str, str]:
     return {
         "tests": str(len(cases)),
         "failures": str(sum(case.outcome == "failed" for case in cases)),
-        "errors": "0",
+        "errors": str(sum(case.outcome == "error" for case in cases)),
         "skipped": str(sum(case.outcome == "skipped" for case in cases)),
         "time": f"{sum(case.seconds for case in cases):.3f}",
     }

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etcli.common.errors import DeployError, Problems, UsageError
-from etcli.common.files import atomic_writer, check_relative, is_no_space, remove_tree
+from etcli.common.files import atomic_writer, check_relative, is_no_space, output_path, remove_tree
 from etcli.common.hashing import file_sha256
 from etcli.common.zips import is_unreadable
 from etcli.manifests.base import FileEntry
@@ -88,7 +88,7 @@ def pack(folder: Path, output: Path | None, name: str, console: Console, *, forc
     members = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     with (
         console.progress("pack", sum(path.stat().st_size for path in members), bytes_=True) as advance,
-        atomic_writer(archive) as file,
+        atomic_writer(output_path(archive)) as file,
         zipfile.ZipFile(file, "w") as target,
     ):
         for path in members:

@@ -81,7 +81,7 @@ def smoke(loaded: LoadedRecipe, workspace: Workspace, options: SmokeOptions, con
     """
     stages = Stages(console, {"recipe": loaded.recipe.name, "etcli": etcli.__version__})
     # Written at once: a place that takes no report is known before the work, and a smoke that is killed leaves no older success.
-    unfinished = Case("smoke", outcome="failed", message="it did not come to its end", kind="smoke.unfinished")
+    unfinished = Case("smoke", outcome="error", message="it did not come to its end", kind="smoke.unfinished")
     _report(options.junit, [Suite("smoke", (unfinished,))], stages.properties)
     try:
         result = _smoke(loaded, workspace, options, console, stages)

@@ -166,7 +166,7 @@ def binary_cases(manifest: BuildManifest, *, current: bool) -> list[Case]:
 def _failed(check: str, seconds: float, error: BaseException, output: str) -> Case:
     if not isinstance(error, EtcliError):
         kind = "interrupted" if isinstance(error, KeyboardInterrupt) else "fault"
-        return Case(check, seconds, "failed", f"{type(error).__name__}: {error}".rstrip(": "), output, kind)
+        return Case(check, seconds, "error", f"{type(error).__name__}: {error}".rstrip(": "), output, kind)
     told = []
     for problem in error.problems:
         place = f"{problem.place}: " if problem.place else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -94,18 +95,18 @@ def cases(path: Path) -> dict[str, dict[str, ET.Element]]:
 
 
 def outcome(case: ET.Element) -> str:
-    """`passed`, `failure` or `skipped`."""
-    kinds = [child.tag for child in case if child.tag in ("failure", "skipped")]
+    """`passed`, `failure`, `error` or `skipped`."""
+    kinds = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
     return kinds[0] if kinds else "passed"
 
 
 def outcomes(path: Path) -> dict[str, str]:
-    """Outcome of every suite: `failure` where a case failed, `skipped` where the last of the stage's own was not reached."""
+    """Outcome of every suite: `failure` or `error` where a case is one, `skipped` where the last of the stage's own was not reached."""
     found = {}
     for suite, checks in cases(path).items():
         by_check = {name: outcome(case) for name, case in checks.items()}
         last = CHECKS[suite][-1] if suite in CHECKS else next(iter(by_check))
-        found[suite] = "failure" if "failure" in by_check.values() else by_check[last]
+        found[suite] = next((kind for kind in ("failure", "error") if kind in by_check.values()), by_check[last])
     return found
 
 
@@ -275,8 +276,30 @@ def test_a_smoke_under_way_has_no_older_report(scene: Scene, tmp_path: Path, mon
     with pytest.raises(KeyboardInterrupt) as caught:
         scene.smoke(junit=tmp_path / "out.xml")
     assert "stages" in caught.value.etcli_result  # type: ignore[attr-defined]
-    assert seen == {"smoke": "failure"}
-    assert outcomes(tmp_path / "out.xml")["export"] == "failure"
+    assert seen == {"smoke": "error"}  # which is no verdict on the product
+    assert outcomes(tmp_path / "out.xml") == {**dict.fromkeys(STAGES, "skipped"), "device": "passed", "export": "error"}
+    (suites,) = ET.parse(tmp_path / "out.xml").iter("testsuites")
+    assert (suites.get("failures"), suites.get("errors")) == ("0", "1")
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_no_report_takes_the_place_of_a_device(scene: Scene, tmp_path: Path, link: bool) -> None:
+    device = tmp_path / "null"
+    os.mkfifo(device)
+    report = tmp_path / "link" if link else device
+    if link:
+        report.symlink_to(device)
+    with pytest.raises(UsageError, match="not a regular file"):
+        scene.smoke(junit=report)
+    assert scene.calls == []
+    assert device.is_fifo()
+
+
+def test_a_linked_report_stays_a_link(scene: Scene, tmp_path: Path) -> None:
+    (tmp_path / "link.xml").symlink_to("out.xml")
+    scene.smoke(junit=tmp_path / "link.xml")
+    assert (tmp_path / "link.xml").is_symlink()
+    assert outcomes(tmp_path / "out.xml") == dict.fromkeys(STAGES, "passed")
 
 
 @pytest.mark.parametrize("target", ["riscv", "Host"])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etcli.common.errors import UsageError
-from etcli.common.files import write_atomically
+from etcli.common.files import output_path, write_atomically
 from etcli.common.templating import render_page
 from etcli.manifests.bench import BenchReport
 from etcli.output.plots import Bar, Chart, Line, Mark, bars, line_chart
@@ -64,7 +64,7 @@ def write_page(path: Path, reports: Sequence[BenchReport], pairs: Sequence[Compa
     Raises:
         OSError: `path` cannot be written.
     """
-    write_atomically(path, page(reports, pairs))
+    write_atomically(output_path(path), page(reports, pairs))
 
 
 def page(reports: Sequence[BenchReport], pairs: Sequence[ComparedPair] = ()) -> str:
