@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tiny_bundle import CACHE, VOCABULARY, BundleSpec, TinyBundle, write_bundle
+from tiny_bundle import CACHE, VOCABULARY, BundleSpec, TinyBundle, shared_bundle
 
 from etcli.build.apps import LIBRARY, export_problems, is_whole
 from etcli.build.stage import BuildOptions, BuildResult, build
@@ -51,7 +51,7 @@ def library(result: BuildResult) -> Path:
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> TinyBundle:
-    return write_bundle(tmp_path_factory.mktemp("bundle") / "bundle", BundleSpec(cache="ring", shapes=(12, 8, 3)))
+    return shared_bundle(tmp_path_factory, BundleSpec(cache="ring", shapes=(12, 8, 3)))
 
 
 def output(*command: str | Path, **environment: str) -> list[str]:
