@@ -176,6 +176,7 @@ class _ProgressLines:
     _QUARTER_SECONDS = 10.0
     """The least time between two lines: short work has a line at its end only."""
     _SILENCE_SECONDS = 30.0
+    _MOST_SECONDS_LEFT = 86_400.0
 
     def __init__(self, title: str, total: float, *, bytes_: bool, say: Callable[[str], None]) -> None:
         self._title, self._total, self._bytes, self._say = title, total, bytes_, say
@@ -205,7 +206,9 @@ class _ProgressLines:
         if not self._bytes or self._done <= 0 or taken <= 0:
             return ""
         rate = self._done / taken
-        return f", {rate / 1e6:.1f} MB/s, {max(0.0, self._total - self._done) / rate:.0f} s left"
+        left = max(0.0, self._total - self._done) / rate
+        # while a connection is taken up again next to nothing has gone, and nothing can be foretold
+        return f", {rate / 1e6:.1f} MB/s" + (f", {left:.0f} s left" if left < self._MOST_SECONDS_LEFT else "")
 
     def _count(self) -> str:
         # steps within a piece move the bar of a terminal; a log counts pieces that are whole

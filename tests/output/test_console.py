@@ -127,6 +127,14 @@ def test_short_work_is_one_line_in_a_log(capsys, clock):
     assert capsys.readouterr().err == "    verify: 8/8 in 8.0 s\n"
 
 
+def test_nothing_is_foretold_while_nothing_goes(capsys, clock):
+    with Console().progress("pack", 80e6, bytes_=True) as advance:
+        advance(900)
+        clock[0] += 36
+        advance(0)
+        assert capsys.readouterr().err == "    pack: 0.0/80.0 MB after 36 s, 0.0 MB/s\n"
+
+
 def test_long_work_writes_a_line_at_each_quarter(capsys, clock):
     with Console().progress("pack", 80e6, bytes_=True) as advance:
         for _ in range(80):
