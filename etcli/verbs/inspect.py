@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from etcli.build.audit.one_file import FileAudit, audit_file
+from etcli.build.described import STAGE
 from etcli.checkpoint.base import Checkpoint
 from etcli.checkpoint.checks import header_problems
 from etcli.checkpoint.layout import expected_shapes
 from etcli.checkpoint.opening import open_checkpoint
 from etcli.common.errors import EtcliError, UsageError
+from etcli.manifests.base import FileEntry
 from etcli.manifests.build import BuildManifest, ElfFacts
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.model import ModelConfig
@@ -69,7 +71,7 @@ class Inspection:
     """`kind` says which of the facts is set; `registered` is what an ELF file registers with ExecuTorch when it is loaded.
 
     `packed` is the archive of a packed bundle, which is read where it is. `provision` is what of a program's or bundle's operators and delegates
-    a runner has, None where no runner was there to look into.
+    a runner has, None where no runner was there to look into. `damaged` is what of the files that a manifest names is missing or of another size.
     """
 
     path: Path
@@ -83,6 +85,7 @@ class Inspection:
     checkpoint: CheckpointFacts | None = None
     provision: Provision | None = None
     packed: PackedFacts | None = None
+    damaged: tuple[str, ...] = ()
 
 
 def inspect(path: Path, build: Path | None = None) -> Inspection:
@@ -140,7 +143,8 @@ def _stage_output(path: Path) -> Inspection:
         fields = None
     keys = set(fields) if isinstance(fields, dict) else set()
     if "stage" in keys and "chunks" not in keys:
-        return Inspection(path, "build", build=BuildManifest.read(path / MANIFEST))
+        build = BuildManifest.read(path / MANIFEST)
+        return Inspection(path, "build", build=build, damaged=_damaged(path / STAGE, build.stage))
     if keys.isdisjoint(BundleManifest.model_fields.keys() - {"schema_version", "name"}):
         raise UsageError(
             f"{MANIFEST} is neither a bundle's nor a build's",
@@ -148,7 +152,22 @@ def _stage_output(path: Path) -> Inspection:
             hint="Name a bundle folder (.etcli/NAME/bundle) or a build folder (.etcli/NAME/build/TARGET).",
             file=path / MANIFEST,
         )
-    return Inspection(path, "bundle", bundle=BundleManifest.read(path / MANIFEST))
+    bundle = BundleManifest.read(path / MANIFEST)
+    return Inspection(path, "bundle", bundle=bundle, damaged=_damaged(path, bundle.files()))
+
+
+def _damaged(folder: Path, files: Iterable[FileEntry]) -> tuple[str, ...]:
+    """What of `files` is missing or of another size, without reading any."""
+    found = []
+    for entry in files:
+        try:
+            size = (folder / entry.path).stat().st_size
+        except OSError as error:
+            found.append(f"{entry.path}: {error.strerror}")
+        else:
+            if size != entry.size:
+                found.append(f"{entry.path} has {size:,} bytes, the manifest says {entry.size:,}")
+    return tuple(found)
 
 
 def _exists(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import os
 import random
 import stat
@@ -70,6 +71,17 @@ def test_the_command_shows_what_is_packed(packed):
     verified = CliRunner().invoke(cli, ["bundle", "verify", str(packed)])
     assert verified.exit_code == 0, verified.output
     assert "every hash right" in verified.stdout
+
+
+def test_a_folder_whose_files_are_not_the_manifests_is_shown_with_a_warning(bundle):
+    assert inspect(bundle).damaged == ()
+    first, second = inspect(bundle).bundle.files()[:2]
+    (bundle / first.path).unlink()
+    (bundle / second.path).write_bytes(b"x" * (second.size + 1))
+    shown = CliRunner().invoke(cli, ["inspect", str(bundle), "--json"])
+    assert shown.exit_code == 0, shown.output
+    warnings = [warning for warning in json.loads(shown.stdout)["warnings"] if warning["code"] == "bundle.damaged"]
+    assert [first.path in warnings[0]["message"], second.path in warnings[1]["message"]] == [True, True]
 
 
 def repacked(archive, change):

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 def inspected(console: Console, result: Inspection) -> None:
     """A program, a bundle, a build, a binary or a checkpoint."""
+    for what in result.damaged:
+        console.warn(f"damaged: {what}", code=f"{result.kind}.damaged")
     if result.program is not None:
         program(console, result.program, result.provision)
     elif result.bundle is not None:
