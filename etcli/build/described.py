@@ -42,7 +42,7 @@ def whole_build(folder: Path) -> BuildManifest | None:
         return None
 
 
-def make_manifest(loaded: LoadedRecipe, stage: Path, inputs: Inputs, seen: Audit, use: CpuUse) -> BuildManifest:
+def make_manifest(stage: Path, inputs: Inputs, seen: Audit, use: CpuUse) -> BuildManifest:
     """The manifest of the build in `stage`, of which the audit has `seen` and the commands have told the CPUs' `use`; modes of files are set."""
     files = []
     for path in sorted(stage.iterdir()):
@@ -58,29 +58,30 @@ def make_manifest(loaded: LoadedRecipe, stage: Path, inputs: Inputs, seen: Audit
                 elf=seen.facts[path.name],
             )
         )
-    record, package = inputs.record, inputs.tools.executorch
+    record, package, asked = inputs.record, inputs.tools.executorch, inputs.asked
+    loaded = asked.loaded
     return BuildManifest(
         name=loaded.recipe.name,
-        recipe_sha256=build_fingerprint(loaded.recipe, inputs.target.name),
+        recipe_sha256=build_fingerprint(loaded.recipe, asked.target.name),
         etcli=__version__,
-        target=inputs.target.name,
-        machine=inputs.target.machine,
+        target=asked.target.name,
+        machine=asked.target.machine,
         build_type=BUILD_TYPE,
         executorch_version=package.version,
         executorch_provider=package.provider,
         compiler=inputs.tools.compiler.description,
         cmake=cmake.verify().version,
         ndk=inputs.tools.ndk.revision if inputs.tools.ndk is not None else None,
-        api_level=inputs.android.api_level if inputs.android is not None else None,
-        stl=inputs.android.stl if inputs.android is not None else None,
+        api_level=asked.android.api_level if asked.android is not None else None,
+        stl=asked.android.stl if asked.android is not None else None,
         sources_sha256=value_sha256([_compiled(record), record.project]),
-        custom_ops=tuple(_custom(inputs, library) for library in inputs.libraries if _is_custom(loaded, library)),
+        custom_ops=tuple(_custom(inputs, library) for library in asked.libraries if _is_custom(loaded, library)),
         cpu_features=use.needed,
         dispatched=dict(use.dispatched),
         operators=seen.operators,
         backends=seen.backends,
         program=package.program_identifier(),
-        simulated=inputs.simulated is not None,
+        simulated=asked.simulated is not None,
         stage=tuple(files),
     )
 
@@ -98,7 +99,7 @@ def _custom(inputs: Inputs, library: OperatorLibrary) -> CustomOperators:
     return CustomOperators(
         name=library.name,
         operators=library.operators,
-        openmp=library.openmp and inputs.openmp,
+        openmp=library.openmp and inputs.asked.openmp,
         shipped=None if library.own else library.root.name,
         sha256=library.sha256,
     )

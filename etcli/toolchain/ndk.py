@@ -65,11 +65,6 @@ class Ndk:
         return self._path(ndk_facts().compiler)
 
     @property
-    def shared_runtime(self) -> Path:
-        """`libc++_shared.so` for the target, which devices lack."""
-        return self._path(ndk_facts().libraries) / ndk_facts().runtime
-
-    @property
     def page_size_means(self) -> PageSizeMeans:
         """How programs get segments for pages of 16 KiB."""
         return ndk_facts().page_size_means(self.revision)

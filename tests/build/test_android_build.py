@@ -356,7 +356,7 @@ def test_every_source_of_ours_compiles_for_android(
     executorch = recipe().recipe.build.executorch.model_dump(by_alias=True)
     loaded = make_recipe(
         export={"backend": "neuron", "precision": "A16W8"},
-        neuron={"platform": "mt6991", "sdk": "/nowhere"},
+        neuron={"platform": "mt6991"},
         build={"target": "android", "openmp": "static", "custom_ops": ("aqlm",), "executorch": executorch},
     )
     options = BuildOptions("android", ndk=ndk.root, configure_only=True)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from operator_folders import write_operators
 
-from etcli.build import stage
+from etcli.build import inputs
 from etcli.build.audit.cpu import cpu_use
 from etcli.build.stage import BuildResult
 from etcli.common.errors import BuildError, EtcliError, ExitCode, RunError
@@ -169,14 +169,14 @@ def test_a_build_records_what_it_uses(builder: Builder) -> None:
 
 @pytest.mark.known_failure("cpu-above-the-device")
 def test_a_build_above_the_floor_ends_before_it_compiles(builder: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = stage.render_project
+    real = inputs.render_project
 
     def tuned(*arguments: object, **options: bool) -> dict[str, str]:
         files = dict(real(*arguments, **options))  # type: ignore[arg-type]
         files["CMakeLists.txt"] = files["CMakeLists.txt"].replace("-Wall -Wextra", "-Wall -Wextra -march=native")
         return files
 
-    monkeypatch.setattr(stage, "render_project", tuned)
+    monkeypatch.setattr(inputs, "render_project", tuned)
     with pytest.raises(EtcliError) as caught:
         builder()
     [problem] = caught.value.problems

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from etcli.build import stage
+from etcli.build import inputs
 from etcli.build.stage import BuildResult
 from etcli.common.errors import BuildError, EtcliError, ExitCode, UsageError
 from etcli.toolchain import programs
@@ -67,14 +67,14 @@ def test_a_configuration_that_was_cut_off_is_not_built_on(builder: Builder) -> N
 
 
 def test_a_bad_audit_leaves_no_stage(builder: Builder, native: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = stage.render_project
+    real = inputs.render_project
 
     def with_host_path(*arguments: object, **options: bool) -> dict[str, str]:
         files = dict(real(*arguments, **options))  # type: ignore[arg-type]
         files["CMakeLists.txt"] = files["CMakeLists.txt"].replace("[[$ORIGIN]]", "/opt/here")
         return files
 
-    monkeypatch.setattr(stage, "render_project", with_host_path)
+    monkeypatch.setattr(inputs, "render_project", with_host_path)
     with pytest.raises(EtcliError) as caught:
         builder()
     assert {problem.code for problem in caught.value.problems} == {"audit.run_path"}
@@ -96,14 +96,14 @@ def test_an_interrupted_build_leaves_nothing_that_looks_whole(native: Path, tmp_
         """
         import sys
         from pathlib import Path
-        from etcli.build import stage
+        from etcli.build import inputs, stage
         from etcli.common.workspace import Workspace
         from etcli.output.console import Console
         from etcli.recipe.loaded import LoadedRecipe
         from etcli.recipe.schema import Recipe
         home, native = Path(sys.argv[1]), Path(sys.argv[2])
         stage.asset_dir = {"native": native}.__getitem__
-        stage.read_sources.__globals__["_COMPILED"] = (".cpp",)
+        inputs.read_sources.__globals__["_COMPILED"] = (".cpp",)
         document = {"name": "small", "model": {"source": "model.gguf"}}
         loaded = LoadedRecipe(Recipe.model_validate(document), home / "recipe.yaml", home, document)
         stage.build(loaded, Workspace(home / "ws", "small"), stage.BuildOptions("host"), Console(verbosity=-1))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from operator_folders import TWICE, write_operators
 
-from etcli.build import stage
+from etcli.build import inputs
 from etcli.build.stage import BuildResult
 from etcli.common.errors import EtcliError
 from etcli.recipe.loaded import LoadedRecipe
@@ -35,14 +35,14 @@ def test_sources_are_named_without_their_folders(
     assert b"shout_ops/twice.cpp\0" in content
     assert str(tmp_path).encode() not in content
 
-    real = stage.render_project
+    real = inputs.render_project
 
     def unmapped(*arguments: object, **options: bool) -> dict[str, str]:
         files = dict(real(*arguments, **options))  # type: ignore[arg-type]
         files["CMakeLists.txt"] = files["CMakeLists.txt"].replace("-ffile-prefix-map=", "-DX=")
         return files
 
-    monkeypatch.setattr(stage, "render_project", unmapped)
+    monkeypatch.setattr(inputs, "render_project", unmapped)
     with pytest.raises(EtcliError) as caught:
         builder(recipe=recipe)
     assert {problem.code for problem in caught.value.problems} == {"audit.host_path"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from etcli.manifests.build import ElfFacts
 from etcli.tables.operators import OperatorLibrary
 from etcli.tables.targets import Target
 from etcli.toolchain.elf import DynamicSymbols, is_elf, read_dynamic_symbols, read_elf
-from etcli.toolchain.registrations import read_registrations
+from etcli.toolchain.registrations import Registrations, read_registrations
 
 
 @dataclass(frozen=True)
@@ -72,75 +72,116 @@ def audit(
     """
     opened = opened or {}
     problems, warnings = Problems(), Problems()
-    facts: dict[str, ElfFacts] = {}
-    symbols: dict[str, DynamicSymbols] = {}
     names = sorted(path.name for path in stage.iterdir())
-    for name in names:
-        if not is_elf(stage / name):
-            problems.add(_problem("audit.not_elf", f"stage/{name} is not an ELF file", "Nothing else belongs there."))
-            continue
-        try:
-            elf, has = read_elf(stage / name, error=BuildError), read_dynamic_symbols(stage / name, error=BuildError)
-        except EtcliError as error:
-            problems.absorb(error)
-        else:
-            facts[name], symbols[name] = elf, has
-    for program in (*programs, *apps):
-        if program not in names:
-            problems.add(
-                _problem("audit.missing_program", f"the build left no {program}", "See native/runner/CMakeLists.txt.")
-            )
-    for name, why in opened.items():
-        if name not in names:
-            problems.add(_problem("audit.missing_library", f"the build left no {name} ({why})", "Add --clean."))
+    read = _read(stage, names, problems)
+    problems.found.extend(_absent(names, (*programs, *apps), opened))
     roots = (*programs, *apps, *opened)
-    missing = {name for name in users_of(facts) if name not in facts and not target.is_system_library(name)}
-    for name, elf in facts.items():
-        found = file_problems(name, elf, target, program=name in programs, api_level=api_level)
-        found += symbol_problems(name, symbols, facts, roots, missing)
-        for problem in found:
-            lenient = name in vendor or (name in target.runtime_libraries and problem.code == "audit.alignment")
-            (warnings if lenient and problem.code in LENIENT else problems).add(problem)
-    for name in (name for name in (*programs, *apps) if name in facts):
-        for problem in embedded_path_problems(name, stage / name, folders or {}):
-            problems.add(problem)
-    ours = {name: elf for name, elf in facts.items() if name not in vendor}
-    by_file = {name: read_registrations(stage / name, error=BuildError) for name in facts}
-    found = [
-        *ndk_problems({name: elf for name, elf in ours.items() if name not in target.runtime_libraries}),
-        *closure_problems(facts, target, roots, api_level),
-        *version_problems(stage, facts),
-        *component_problems(parts, programs, by_file),
-        *openmp_library_problems(facts),
-        *exported_runtime_problems({name: symbols[name] for name in ours}, target.runtime_libraries),
-    ]
-    for program in (name for name in (*programs, *apps) if name in facts):
-        loaded = sorted(loaded_by([program], facts))
-        delegates = {backend for name in loaded for backend in by_file[name].backends}
-        found += operator_problems(
-            program, {name: by_file[name].operators for name in loaded}, libraries, archives or {}
-        )
-        found += delegate_problems(program, delegates, libraries)
-        found += openmp_problems(program, {name: stage / name for name in loaded})
-        found += registry_problems(program, {name: stage / name for name in loaded}, symbols)
-        found += cxx_runtime_problems(program, {name: stage / name for name in loaded if name not in vendor})
-    for problem in found:
-        problems.add(problem)
-    users = users_of(facts)
+    for name, problem in _of_each_file(read, target, programs, roots, api_level):
+        lenient = name in vendor or (name in target.runtime_libraries and problem.code == "audit.alignment")
+        (warnings if lenient and problem.code in LENIENT else problems).add(problem)
+    processes = [name for name in (*programs, *apps) if name in read.facts]
+    for name in processes:
+        problems.found.extend(embedded_path_problems(name, stage / name, folders or {}))
+    problems.found.extend(_of_all_together(read, target, roots, vendor, api_level))
+    problems.found.extend(component_problems(parts, programs, read.registered))
+    for name in processes:
+        problems.found.extend(_of_process(name, read, libraries, archives or {}, vendor))
+    users = users_of(read.facts)
     reasons = {
         **{name: "program" if name in programs else needed_by(users.get(name, ())) for name in names},
         **dict.fromkeys(apps, "library for apps"),
         **opened,
     }
     return Audit(
-        facts,
+        read.facts,
         reasons,
-        tuple(sorted({operator for registered in by_file.values() for operator in registered.operators})),
-        tuple(sorted({backend for registered in by_file.values() for backend in registered.backends})),
+        tuple(sorted({operator for found in read.registered.values() for operator in found.operators})),
+        tuple(sorted({backend for found in read.registered.values() for backend in found.backends})),
         tuple(problems.found),
         tuple(warnings.found),
-        tuple(name for name in opened if name in facts),
+        tuple(name for name in opened if name in read.facts),
     )
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What the ELF files in `stage` say of themselves, by name."""
+
+    stage: Path
+    facts: dict[str, ElfFacts]
+    symbols: dict[str, DynamicSymbols]
+    registered: dict[str, Registrations]
+
+
+def _read(stage: Path, names: Sequence[str], problems: Problems) -> _Read:
+    """The files called `names`; those that cannot be read are among `problems` and nowhere else."""
+    read = _Read(stage, {}, {}, {})
+    for name in names:
+        path = stage / name
+        if not is_elf(path):
+            problems.add(_problem("audit.not_elf", f"stage/{name} is not an ELF file", "Nothing else belongs there."))
+            continue
+        try:
+            elf, has = read_elf(path, error=BuildError), read_dynamic_symbols(path, error=BuildError)
+        except EtcliError as error:
+            problems.absorb(error)
+        else:
+            read.facts[name], read.symbols[name] = elf, has
+            read.registered[name] = read_registrations(path, error=BuildError)
+    return read
+
+
+def _absent(names: Sequence[str], processes: Sequence[str], opened: Mapping[str, str]) -> Iterator[Problem]:
+    """What should be in the stage and is not."""
+    for name in processes:
+        if name not in names:
+            yield _problem("audit.missing_program", f"the build left no {name}", "See native/runner/CMakeLists.txt.")
+    for name, why in opened.items():
+        if name not in names:
+            yield _problem("audit.missing_library", f"the build left no {name} ({why})", "Add --clean.")
+
+
+def _of_each_file(
+    read: _Read, target: Target, programs: Sequence[str], roots: Sequence[str], api_level: int | None
+) -> Iterator[tuple[str, Problem]]:
+    """What is wrong with a file by itself, or with what it takes from the others, with its name."""
+    missing = {name for name in users_of(read.facts) if name not in read.facts and not target.is_system_library(name)}
+    for name, elf in read.facts.items():
+        found = file_problems(name, elf, target, program=name in programs, api_level=api_level)
+        found += symbol_problems(name, read.symbols, read.facts, roots, missing)
+        for problem in found:
+            yield name, problem
+
+
+def _of_all_together(
+    read: _Read, target: Target, roots: Sequence[str], vendor: Collection[str], api_level: int | None
+) -> Iterator[Problem]:
+    """What is wrong with the stage as a whole."""
+    ours = [name for name in read.facts if name not in vendor]
+    yield from ndk_problems({name: read.facts[name] for name in ours if name not in target.runtime_libraries})
+    yield from closure_problems(read.facts, target, roots, api_level)
+    yield from version_problems(read.stage, read.facts)
+    yield from openmp_library_problems(read.facts)
+    yield from exported_runtime_problems({name: read.symbols[name] for name in ours}, target.runtime_libraries)
+
+
+def _of_process(
+    program: str,
+    read: _Read,
+    libraries: Sequence[OperatorLibrary],
+    archives: Mapping[str, Path],
+    vendor: Collection[str],
+) -> Iterator[Problem]:
+    """What is wrong with the process that `program`, or a library of an app's, makes up with all that it loads."""
+    files = {name: read.stage / name for name in sorted(loaded_by([program], read.facts))}
+    backends = {backend for name in files for backend in read.registered[name].backends}
+    yield from operator_problems(
+        program, {name: read.registered[name].operators for name in files}, libraries, archives
+    )
+    yield from delegate_problems(program, backends, libraries)
+    yield from openmp_problems(program, files)
+    yield from registry_problems(program, files, read.symbols)
+    yield from cxx_runtime_problems(program, {name: path for name, path in files.items() if name not in vendor})
 
 
 def _problem(code: str, message: str, hint: str) -> Problem:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from etcli.common.errors import BuildError, Problem
@@ -23,80 +23,78 @@ def file_problems(
         api_level: of Android, that the build is for.
         where: what goes before the name in messages.
     """
-    found = []
+    shown = f"{where}{name}"
+    return [
+        *_start_problems(shown, elf, target, program=program),
+        *_name_problems(name, shown, elf, program=program),
+        *_load_problems(name, shown, elf, target, api_level),
+    ]
+
+
+def _start_problems(shown: str, elf: ElfFacts, target: Target, *, program: bool) -> Iterator[Problem]:
+    """For what machine it is, and whether a program can be started."""
     if elf.machine != target.machine:
-        found.append(
-            _problem(
-                "audit.machine",
-                f"{where}{name} is for {elf.machine}, {target.name} needs {target.machine}",
-                "Build from nothing: add --clean. If it stays so, the compiler or the ExecuTorch package is of another target.",
-            )
+        yield _problem(
+            "audit.machine",
+            f"{shown} is for {elf.machine}, {target.name} needs {target.machine}",
+            "Build from nothing: add --clean. If it stays so, the compiler or the ExecuTorch package is of another target.",
         )
     if program and elf.interpreter != target.interpreter:
-        found.append(
-            _problem(
-                "audit.interpreter",
-                f"{where}{name} asks for the loader {elf.interpreter}, devices of {target.name} have {target.interpreter}",
-                "Use the compiler that toolchains/targets.yaml names.",
-            )
+        yield _problem(
+            "audit.interpreter",
+            f"{shown} asks for the loader {elf.interpreter}, devices of {target.name} have {target.interpreter}",
+            "Use the compiler that toolchains/targets.yaml names.",
         )
     if program and elf.kind != "ET_DYN":
-        found.append(
-            _problem(
-                "audit.position",
-                f"{where}{name} is no position-independent program ({elf.kind}); Android starts no other",
-                "Remove -no-pie and -static from LDFLAGS and the project.",
-            )
+        yield _problem(
+            "audit.position",
+            f"{shown} is no position-independent program ({elf.kind}); Android starts no other",
+            "Remove -no-pie and -static from LDFLAGS and the project.",
         )
+
+
+def _name_problems(name: str, shown: str, elf: ElfFacts, *, program: bool) -> Iterator[Problem]:
+    """Whether loaders find it, and it what it needs."""
     if not program and elf.soname is not None and elf.soname != name:
-        found.append(
-            _problem("audit.soname", f"{where}{name} calls itself {elf.soname}", "Loaders look for that name.")
-        )
-    for entry in (elf.run_path or "").split(":") if elf.run_path is not None else ():
+        yield _problem("audit.soname", f"{shown} calls itself {elf.soname}", "Loaders look for that name.")
+    for entry in elf.run_path.split(":") if elf.run_path is not None else ():
         if not (entry == "$ORIGIN" or entry.startswith("$ORIGIN/")):
-            found.append(
-                _problem(
-                    "audit.run_path",
-                    f"{where}{name} looks for libraries in {entry or 'the current folder'}, which is no folder of the device's",
-                    "Run paths must start with $ORIGIN; remove -rpath options from LDFLAGS and the project.",
-                )
+            yield _problem(
+                "audit.run_path",
+                f"{shown} looks for libraries in {entry or 'the current folder'}, which is no folder of the device's",
+                "Run paths must start with $ORIGIN; remove -rpath options from LDFLAGS and the project.",
             )
     for library in elf.needed:
         if "/" in library:
-            found.append(
-                _problem(
-                    "audit.host_path",
-                    f"{where}{name} needs {library}, by a path of this machine",
-                    f"{Path(library).name} was linked without a soname: link it with -Wl,-soname,{Path(library).name}.",
-                )
+            yield _problem(
+                "audit.host_path",
+                f"{shown} needs {library}, by a path of this machine",
+                f"{Path(library).name} was linked without a soname: link it with -Wl,-soname,{Path(library).name}.",
             )
+
+
+def _load_problems(name: str, shown: str, elf: ElfFacts, target: Target, api_level: int | None) -> Iterator[Problem]:
+    """What Android's loader refuses, and what an older Android has not."""
     if elf.load_alignment < target.min_load_alignment:
-        found.append(
-            _problem(
-                "audit.alignment",
-                f"{where}{name} has a segment aligned to {elf.load_alignment} bytes, {target.name} needs {target.min_load_alignment}",
-                f"{name} comes with the compiler, as it is: take a newer NDK, or build.stl: c++_static."
-                if name in target.runtime_libraries
-                else f"Link it with -Wl,-z,max-page-size={target.min_load_alignment}.",
-            )
+        yield _problem(
+            "audit.alignment",
+            f"{shown} has a segment aligned to {elf.load_alignment} bytes, {target.name} needs {target.min_load_alignment}",
+            f"{name} comes with the compiler, as it is: take a newer NDK, or build.stl: c++_static."
+            if name in target.runtime_libraries
+            else f"Link it with -Wl,-z,max-page-size={target.min_load_alignment}.",
         )
     if elf.text_relocations:
-        found.append(
-            _problem(
-                "audit.text_relocations",
-                f"{where}{name} has text relocations, with which Android loads nothing",
-                "Compile everything in it with -fPIC.",
-            )
+        yield _problem(
+            "audit.text_relocations",
+            f"{shown} has text relocations, with which Android loads nothing",
+            "Compile everything in it with -fPIC.",
         )
     if elf.android_api is not None and api_level is not None and elf.android_api > api_level:
-        found.append(
-            _problem(
-                "audit.api_level",
-                f"{where}{name} is built for Android API level {elf.android_api}, the build for {api_level}: older devices lack what it may call",
-                f"Set build.api_level: {elf.android_api}, or build it for {api_level}.",
-            )
+        yield _problem(
+            "audit.api_level",
+            f"{shown} is built for Android API level {elf.android_api}, the build for {api_level}: older devices lack what it may call",
+            f"Set build.api_level: {elf.android_api}, or build it for {api_level}.",
         )
-    return found
 
 
 def ndk_problems(facts: Mapping[str, ElfFacts]) -> list[Problem]:
