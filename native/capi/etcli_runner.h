@@ -135,7 +135,7 @@ typedef struct etcli_runner_stats {
   int64_t new_tokens;
   int64_t decode_steps; /* calls of one token: N tokens after a prompt take N - 1 */
   double load_s;
-  double prefill_s; /* up to the first new token */
+  double prefill_s; /* of the prompt's calls: the first new token is chosen behind them */
   double decode_s;
 } etcli_runner_stats;
 #define ETCLI_RUNNER_STATS_INIT {sizeof(etcli_runner_stats), 0, 0, 0, 0, 0, 0}

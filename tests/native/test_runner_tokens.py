@@ -184,7 +184,7 @@ def test_events_in_order_with_true_counts(tiny_bundle, llama_runner) -> None:
     # the rates follow from the counts and the times: prompt tokens without padding, one step fewer than tokens
     assert stats["prefill_tokens_per_s"] == pytest.approx(6 / stats["prefill_s"])
     assert stats["decode_tokens_per_s"] == pytest.approx(2 / stats["decode_s"])
-    assert stats["time_to_first_token_s"] == pytest.approx(prefill["seconds"])
+    assert prefill["seconds"] < stats["time_to_first_token_s"] <= times[0]  # the token is chosen behind the prompt
     assert len(stats["chunk_seconds"]) == 3
     assert 0 < sum(stats["chunk_seconds"]) <= stats["decode_s"]
     assert stats["peak_memory_bytes"] >= loaded["memory_bytes"] > 1_000_000

@@ -115,7 +115,7 @@ public final class Runner implements AutoCloseable {
         /** Calls of one token: N tokens after a prompt take N - 1. */
         public final long decodeSteps;
         public final double loadSeconds;
-        /** Up to the first new token. */
+        /** Of the prompt's calls: the first new token is chosen behind them. */
         public final double prefillSeconds;
         public final double decodeSeconds;
 
