@@ -8,7 +8,7 @@ import click
 
 from etcli.cli import show
 from etcli.cli.invocation import Invocation, binary_option, devices_options, recipe_command, stale_option, target_option
-from etcli.cli.values import MOST_TOKENS, FiniteRange, prompt_text
+from etcli.cli.values import MOST_TOKENS, STDIN, FiniteRange, prompt_text
 
 
 @recipe_command("run", short_help="Run the Llama runner on the device and stream the answer.")
@@ -16,7 +16,9 @@ from etcli.cli.values import MOST_TOKENS, FiniteRange, prompt_text
 @devices_options
 @click.option("--prompt", metavar="TEXT", help="What to ask; by default the recipe's run.prompt.")
 @click.option(
-    "--prompt-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file that holds it, UTF-8."
+    "--prompt-file",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="A file that holds it, UTF-8; - is standard input.",
 )
 @click.option(
     "--max-new-tokens", type=click.IntRange(1, MOST_TOKENS), metavar="N", help="Upper bound of generated tokens."
@@ -63,6 +65,10 @@ def command(
     """
     if interactive and invocation.several:
         raise click.UsageError("--interactive talks with one device")
+    if interactive and prompt_file == STDIN:
+        raise click.UsageError(
+            "--interactive reads its questions from standard input itself: leave out --prompt-file -"
+        )
     from etcli.run.stage import RunOptions, run
 
     options = RunOptions(

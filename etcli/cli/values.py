@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import math
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,9 @@ class MinRatio(click.ParamType[tuple[str | None, float]]):
         return figure.strip() or None, number
 
 
+STDIN = Path("-")
+"""Stands for standard input where a file is meant."""
+
 MOST_TOKENS = (1 << 31) - 1
 """Of an answer: runners count in 32 bits."""
 
@@ -86,9 +91,9 @@ def prompt_text(prompt: str | None, file: Path | None) -> str | None:
 
 
 def _file_text(file: Path) -> str:
-    """The text of a file or pipe, without its last line end and without a byte order mark."""
+    """The text of a file or pipe, or of standard input (`-`), without its last line end and without a byte order mark."""
     try:
-        with file.open("rb") as source:
+        with contextlib.nullcontext(sys.stdin.buffer) if file == STDIN else file.open("rb") as source:
             data = source.read(_LONGEST_PROMPT_FILE + 1)
     except OSError as error:
         raise click.UsageError(f"{file} cannot be read: {error.strerror or error}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -62,6 +63,15 @@ def test_a_pipe_is_a_file_too() -> None:
         assert prompt_text(None, Path(f"/dev/fd/{read}")) == "through a pipe"
     finally:
         os.close(read)
+
+
+def test_standard_input_is_a_file_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("piped é\n".encode())))
+    assert prompt_text(None, Path("-")) == "piped é"
+    assert sys.stdin.buffer.read() == b"", "and stays open"
+    done = CliRunner().invoke(cli, ["run", "--interactive", "--prompt-file", "-"], input="hello")
+    assert done.exit_code == 2
+    assert "standard input itself" in done.output
 
 
 @pytest.mark.parametrize(
