@@ -241,15 +241,18 @@ def test_interrupt_ends_the_program_and_keeps_the_record(
     assert str(folder / "record.json") in (caught.value.problems[0].hint or "")
 
 
+@pytest.mark.parametrize(("told", "words"), [(1, "after 0 tokens"), (-1, "after 2 tokens")])
 def test_device_that_goes_away_is_a_device_error(
-    run_script: RunScript, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    run_script: RunScript, scene: Scene, monkeypatch: pytest.MonkeyPatch, told: int, words: str
 ) -> None:
     def lines(self: LocalStream) -> object:
-        yield samples.answer_lines([5])[0]
-        raise DeviceError("the device went away", code="device.offline")
+        yield from samples.answer_lines([5, 6])[:told]
+        raise DeviceError("the device went away", code="device.offline", hint="Look for it.")
 
     monkeypatch.setattr(LocalStream, "lines", lines)
-    with pytest.raises(DeviceError):
+    with pytest.raises(DeviceError) as caught:
         run_script("#!/bin/sh\nsleep 100\n")
     (folder,) = scene.workspace.runs.iterdir()
     assert "start" in (folder / "events.jsonl").read_text()
+    assert caught.value.problems[0].message == f"the device went away {words}"
+    assert caught.value.problems[0].hint == f"Look for it.\nWhat it printed until then is in {folder}"
