@@ -268,7 +268,11 @@ def test_an_app_of_the_first_version_works_as_it_did(tiny_bundle, client: Client
     assert said.reasons == [MAX_NEW_TOKENS, WAS_STOPPED, MAX_NEW_TOKENS]
     today = client(bundle, *steps)
     assert said.lines[1:] == today.lines[1:]
-    assert client(bundle, "drawn:1:1:1:0", status=9, program="capi_client_1").lines[-1] == ["no", "step", "drawn:1:1:1:0"]
+    assert client(bundle, "drawn:1:1:1:0", status=9, program="capi_client_1").lines[-1] == [
+        "no",
+        "step",
+        "drawn:1:1:1:0",
+    ]
 
 
 @pytest.mark.full
