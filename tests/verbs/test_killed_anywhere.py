@@ -21,6 +21,7 @@ from killing import Command, kill_and_repeat
 from etcli.common.workspace import Workspace
 from etcli.device.adb import AdbDevice
 from etcli.device.server import AdbServer
+from etcli.manifests.deployment import DeploymentManifest
 
 pytestmark = pytest.mark.early
 
@@ -154,11 +155,17 @@ class OnDevice:
     def clear(self) -> None:
         self.shell(f"rm -rf {FOLDER}")
 
-    def deployed(self) -> list[str]:
-        return sorted(self.shell(f"cd {FOLDER} && find . -type f -exec sha256sum {{}} +").splitlines())
+    def deployed(self) -> list[object]:
+        """Every file with its hash; of the manifest, what it says, but for inodes and times: of these only whether they are there."""
+        lines = self.shell(f"cd {FOLDER} && find . -type f -exec sha256sum {{}} +").splitlines()
+        told: list[object] = sorted(line for line in lines if not line.endswith(f"/{DeploymentManifest.FILE}"))
+        if self.declared():
+            manifest = json.loads(self.shell(f"cat {FOLDER}/{DeploymentManifest.FILE}"))
+            told.append({**manifest, "files": [{**file, "stamp": bool(file["stamp"])} for file in manifest["files"]]})
+        return told
 
     def declared(self) -> bool:
-        return "yes" in self.shell(f"test -e {FOLDER}/.etcli-manifest.json && echo yes || echo no")
+        return "yes" in self.shell(f"test -e {FOLDER}/{DeploymentManifest.FILE} && echo yes || echo no")
 
 
 @pytest.fixture
