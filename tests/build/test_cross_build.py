@@ -58,7 +58,7 @@ def test_the_runner_for_aarch64(make_recipe: Recipes, tmp_path: Path) -> None:
     refused = emulated(client, str(tmp_path / "absent.cfg"), "1")
     assert refused.returncode == 1
     api, load = refused.stdout.splitlines()
-    assert api.startswith("api 1 of 1, ")
+    assert api.startswith("api 2 of 2, ")
     assert (load, refused.stderr) == (
         "load 3 runner.file",
         f"cannot open {tmp_path / 'absent.cfg'}: No such file or directory\n",
