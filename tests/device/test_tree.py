@@ -154,3 +154,16 @@ def test_no_descriptor_is_left_open(tree: Tree, root: Path) -> None:
             except OSError:
                 continue
     assert count() == before
+
+
+def test_a_folder_that_another_stream_makes_meanwhile(tree: Tree, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two streams that send into one new folder look for it at the same time."""
+    mkdir = os.mkdir
+
+    def late(name: str, mode: int, *, dir_fd: int) -> None:
+        mkdir(name, mode, dir_fd=dir_fd)  # the other stream's
+        mkdir(name, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", late)
+    os.close(tree.create("/data/new/deep/file", 0o644))
+    assert (root / "data/new/deep/file").is_file()

@@ -113,8 +113,9 @@ class Tree:
                         return
                     if not make:
                         raise
-                    os.mkdir(part, 0o755, dir_fd=walked[-1])
-                    mode = stat.S_IFDIR
+                    with contextlib.suppress(FileExistsError):  # another stream may make it at the same time
+                        os.mkdir(part, 0o755, dir_fd=walked[-1])
+                    mode = os.stat(part, dir_fd=walked[-1], follow_symlinks=False).st_mode
                 if stat.S_ISLNK(mode) and (ahead or follow):
                     links += 1
                     if links > _MAX_LINKS:
