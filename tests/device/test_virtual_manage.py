@@ -281,6 +281,28 @@ def test_a_server_on_another_machine_cannot_reach_it(devices: AdbServer) -> None
         virtual.start("x86_64", server=AdbServer("192.0.2.1", 5037))  # reserved for documentation
 
 
+def test_nothing_that_it_starts_listens_beyond_this_machine(devices: AdbServer) -> None:
+    """Its daemon and what runs in it, and the adb server that it is connected to, which has a process of its own."""
+    device = virtual.start("x86_64", server=devices)
+    assert device.running is not None
+    daemon = psutil.Process(device.running.pid)
+    port = int(device.serial.rpartition(":")[2])
+    listening = {
+        (process.name(), connection.laddr.ip, connection.laddr.port)
+        for process in [daemon, *daemon.children(recursive=True)]
+        for connection in process.net_connections("all")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening == {(daemon.name(), "127.0.0.1", port)}
+    server = [
+        connection.laddr.ip
+        for connection in psutil.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == devices.port
+    ]
+    assert server
+    assert set(server) <= {"127.0.0.1", "::1"}
+
+
 def test_an_unknown_name(devices: AdbServer) -> None:
     with pytest.raises(DeviceError, match="no virtual device nothing"):
         virtual.stop("nothing")
