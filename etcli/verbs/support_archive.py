@@ -130,7 +130,10 @@ def write_support_archive(
     }
     members = "\n".join(f"  {name:<40} {len(text.encode()):>9,} bytes" for name, text in sorted(texts.items()))
     texts["README.txt"] = _README.format(members=members)
-    with atomic_writer(output_path(path), mode=0o600) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    with (
+        atomic_writer(output_path(path), mode=0o600) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
         for name, text in sorted(texts.items()):
             info = zipfile.ZipInfo(name, _TIME)
             info.external_attr = 0o600 << 16

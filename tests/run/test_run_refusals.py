@@ -78,7 +78,9 @@ def test_nothing_deployed_names_the_command(scene: Scene) -> None:
             call(scene, stale_ok=stale_ok)
         problem = caught.value.problems[0]
         assert problem.code == "deploy.missing"
-        assert problem.hint == f"Run: etcli deploy {scene.loaded.path} --serial local-1 --workspace {scene.workspace.root}"
+        assert (
+            problem.hint == f"Run: etcli deploy {scene.loaded.path} --serial local-1 --workspace {scene.workspace.root}"
+        )
 
 
 def test_outdated_deployment_is_refused_unless_stale_ok(run_script: RunScript, scene: Scene) -> None:
@@ -106,7 +108,9 @@ def test_files_changed_on_the_device_are_not_run(run_script: RunScript, scene: S
     problem = caught.value.problems[0]
     assert (problem.code, "bundle/manifest.json was changed" in problem.message) == ("deploy.changed", True)
     assert problem.hint is not None
-    assert problem.hint.startswith(f"Run: etcli deploy {scene.loaded.path} --serial local-1 --workspace {scene.workspace.root}")
+    assert problem.hint.startswith(
+        f"Run: etcli deploy {scene.loaded.path} --serial local-1 --workspace {scene.workspace.root}"
+    )
     assert call(scene, stale_ok=True).tokens == (samples.STOP_ID,)
     program.unlink()
     with pytest.raises(StaleError, match=r"bin/etcli_llama_runner is gone, bundle/manifest\.json was changed"):
