@@ -24,7 +24,7 @@ def test_deployed_and_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     carried = tmp_path / "carried"
     shutil.move(workspace.bundle, carried)
     device = LocalDevice(tmp_path / "device")
-    monkeypatch.setattr(Invocation, "on_devices", lambda self, work, show: [work(device, self.console)])
+    monkeypatch.setattr(Invocation, "on_devices", lambda self, work, _show: [work(device, self.console)])
     monkeypatch.setattr(Invocation, "loaded", loaded)
 
     def etcli(*words: str) -> dict[str, object]:
