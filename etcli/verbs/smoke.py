@@ -105,6 +105,9 @@ def _report(
     try:
         write_junit(path, suites, properties)
     except OSError as error:
+        if console is None and path.is_file():  # an earlier smoke's, which would be taken for this one's
+            with contextlib.suppress(OSError):
+                path.unlink()
         raise UsageError(
             f"the JUnit report {path} cannot be written: {error.strerror or error}",
             code="smoke.junit",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import xml.etree.ElementTree as ET
@@ -280,6 +281,18 @@ def test_a_smoke_under_way_has_no_older_report(scene: Scene, tmp_path: Path, mon
     assert outcomes(tmp_path / "out.xml") == {**dict.fromkeys(STAGES, "skipped"), "device": "passed", "export": "error"}
     (suites,) = ET.parse(tmp_path / "out.xml").iter("testsuites")
     assert (suites.get("failures"), suites.get("errors")) == ("0", "1")
+
+
+def test_on_a_full_disk_no_older_report_stays(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.smoke(junit=tmp_path / "out.xml")
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(module, "write_junit", full)
+    with pytest.raises(UsageError, match="No space left on device"):
+        scene.smoke(junit=tmp_path / "out.xml")
+    assert not (tmp_path / "out.xml").exists()
 
 
 @pytest.mark.parametrize("link", [False, True])
