@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from etcli.cli.catalogue import VERBS
-from etcli.common.errors import EtcliError, ExitCode, Problem, ToolError
+from etcli.common.errors import EtcliError, ExitCode, Problem, StaleError, ToolError
 from etcli.common.text import shown
 from etcli.common.workspace import cache_dir
 
@@ -31,6 +31,14 @@ def report(error: BaseException, words: Sequence[str]) -> int:
         # what refused may be stdout itself, where nobody would read the document
         for problem in problems:
             show(problem)
+        if isinstance(error, StaleError) and getattr(error, "etcli_default", False):
+            # a person in the wrong folder would otherwise follow the hints for another model
+            from etcli.recipe.lookup import DEFAULT, LOCAL_FILE
+
+            print(
+                f"       No RECIPE was given and there is no {LOCAL_FILE} here: this is about the built-in {DEFAULT}.",
+                file=sys.stderr,
+            )
     if document_asked:
         from etcli.output.document import document
 

@@ -61,6 +61,7 @@ class Invocation:
     virtual: str | None = None
     serials: tuple[str, ...] = ()
     all: bool = False
+    takes_recipe: bool = False
     held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @functools.cached_property
@@ -73,6 +74,13 @@ class Invocation:
         from etcli.recipe.loader import load
 
         return load(self.recipe, self.sets)
+
+    @property
+    def means_default(self) -> bool:
+        """Whether the verb is about the built-in default recipe because none was named and none is here."""
+        from etcli.recipe.lookup import means_default
+
+        return self.takes_recipe and means_default(self.recipe)
 
     @functools.cached_property
     def supported(self) -> LoadedRecipe:
@@ -174,6 +182,7 @@ def _call(name: str, function: Verb, values: dict[str, Any]) -> Any:
     values.pop("verbose", None)
     invocation = Invocation(name, Console(json=as_json, verbosity=verbosity), as_json)
     if "recipe" in values:
+        invocation.takes_recipe = True
         invocation.recipe = values.pop("recipe")
         invocation.sets = values.pop("set")
         invocation.workspace_root = values.pop("workspace")
@@ -193,6 +202,7 @@ def _call(name: str, function: Verb, values: dict[str, Any]) -> Any:
     except BaseException as error:
         error.etcli_warnings = tuple(invocation.console.warnings)  # type: ignore[attr-defined]
         error.etcli_json = as_json  # type: ignore[attr-defined]
+        error.etcli_default = invocation.means_default  # type: ignore[attr-defined]
         raise
 
 

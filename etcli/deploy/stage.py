@@ -94,7 +94,7 @@ def _deploy(
         )
         listing = _survey(device, folder)
         leftovers = _leftovers(listing, wanted)
-        current, owned = _ours(device, folder, listing, leftovers, loaded.recipe.name, force=options.force)
+        current, owned = _ours(device, folder, listing, wanted, leftovers, loaded.recipe.name, force=options.force)
         known = untouched(current, listing) if current is not None and not options.verify else {}
         unknown = to_hash(wanted, listing, known)
         if unknown:
@@ -204,7 +204,14 @@ def _leftovers(listing: Listing, wanted: Collection[WantedFile]) -> list[str]:
 
 
 def _ours(
-    device: Device, folder: str, listing: Listing, leftovers: Collection[str], name: str, *, force: bool
+    device: Device,
+    folder: str,
+    listing: Listing,
+    wanted: Collection[WantedFile],
+    leftovers: Collection[str],
+    name: str,
+    *,
+    force: bool,
 ) -> tuple[DeploymentManifest | None, tuple[DeployedFile, ...]]:
     """The deployment that is there, if it is whole, and every file that earlier deployments list.
 
@@ -230,7 +237,11 @@ def _ours(
         path for path, entry in listing.items() if not entry.is_folder and not path.startswith(f"{RUNNER_LIBRARIES}/")
     }
     foreign = files - {*_DOCUMENTS, *leftovers}
-    if not force and not found and foreign:
+    if foreign and not force and not found:
+        # Without a document, as after somebody removed it, a file with exactly the content that is to be there is no loss to anybody.
+        there = hashes(device, folder, to_hash(wanted, listing, {}))
+        foreign -= {file.path for file in wanted if there.get(file.path) == file.sha256}
+    if foreign and not force and not found:
         raise DeployError(
             f"{folder} on {device.serial} holds files that etcli did not put there: {', '.join(sorted(foreign)[:3])}",
             code="deploy.foreign_folder",

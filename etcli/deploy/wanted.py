@@ -24,7 +24,8 @@ from etcli.tokenizer.upstream import upstream_tokenizer
 class WantedFile:
     """A file to be on the device at `path` below the deployment folder, with its content at `local` on this machine.
 
-    `renew` is the command that makes it anew. `vouched` says that it has not been touched since the manifest that lists it was written.
+    `renew` is the command that makes it anew also where its size and time look right. `vouched` says that it has not been touched since the manifest
+    that lists it was written.
     """
 
     path: str
@@ -65,9 +66,10 @@ def wanted_files(sources: Sources) -> tuple[WantedFile, ...]:
     found: list[WantedFile] = []
     manifest = sources.bundle_folder / MANIFEST
     own = FileEntry(path=MANIFEST, size=manifest.stat().st_size, sha256=sources.bundle_sha256)
+    chunk_of = {file.path: chunk.index for chunk in sources.bundle.chunks for file in chunk.files}
     for entry in (own, *sources.bundle.deployed_files()):
-        renew = sources.export_command
-        local = _local(sources.bundle_folder, entry, "bundle", renew, problems)
+        local = _local(sources.bundle_folder, entry, "bundle", sources.export_command, problems)
+        only = f" --only-chunks {chunk_of[entry.path]}" if entry.path in chunk_of else ""
         found.append(
             WantedFile(
                 path=f"bundle/{entry.path}",
@@ -76,13 +78,12 @@ def wanted_files(sources: Sources) -> tuple[WantedFile, ...]:
                 sha256=entry.sha256,
                 executable=False,
                 reason="bundle",
-                renew=renew,
+                renew=f"{sources.export_command} --force{only}",
                 vouched=_older(local, manifest),
             )
         )
     for staged in sources.build.manifest.stage:
-        renew = sources.build_command
-        local = _local(sources.build.stage, staged, "build", renew, problems)
+        local = _local(sources.build.stage, staged, "build", sources.build_command, problems)
         found.append(
             WantedFile(
                 path=f"bin/{staged.path}",
@@ -91,7 +92,7 @@ def wanted_files(sources: Sources) -> tuple[WantedFile, ...]:
                 sha256=staged.sha256,
                 executable=staged.executable,
                 reason=staged.reason,
-                renew=renew,
+                renew=f"{sources.build_command} --clean",
                 vouched=_older(local, sources.build.folder / MANIFEST),
             )
         )
@@ -124,7 +125,7 @@ def _mtk_files(sources: Sources) -> list[WantedFile]:
                 sha256=digest,
                 executable=False,
                 reason="tokenizer of the mtk runner",
-                renew=sources.export_command,
+                renew=f"{sources.export_command} --force",
                 vouched=True,
             )
         )

@@ -78,9 +78,14 @@ def find_recipe(argument: str | None) -> RecipeFile:
     configured = os.environ.get("ETCLI_RECIPE")
     if configured:
         return find_named(configured, here, origin=" (from $ETCLI_RECIPE)")
-    if os.path.lexists(here / LOCAL_FILE):
-        return find_named(f"./{LOCAL_FILE}", here)
-    return find_named(DEFAULT, here)
+    if means_default(argument):
+        return find_named(DEFAULT, here)
+    return find_named(f"./{LOCAL_FILE}", here)
+
+
+def means_default(argument: str | None) -> bool:
+    """Whether a command with this RECIPE, typed here, is about the built-in default because nothing else is named."""
+    return argument is None and not os.environ.get("ETCLI_RECIPE") and not os.path.lexists(LOCAL_FILE)
 
 
 def find_named(name: str, folder: Path, *, origin: str = "") -> RecipeFile:

@@ -65,6 +65,8 @@ def open_bundle(loaded: LoadedRecipe, workspace: Workspace, options: RunOptions,
     folder = options.bundle or workspace.bundle
     bundle = require_bundle(loaded, workspace, folder, stale_ok=options.stale_ok, console=console)
     temperature = recipe.run.temperature if options.temperature is None else options.temperature
+    if temperature == 0 and not options.greedy:
+        _remark_on_greedy(loaded, options, console)
     return Carried(
         bundle=bundle,
         folder=folder,
@@ -81,6 +83,20 @@ def open_bundle(loaded: LoadedRecipe, workspace: Workspace, options: RunOptions,
             seed=recipe.run.seed if options.seed is None else options.seed,
         ),
     )
+
+
+def _remark_on_greedy(loaded: LoadedRecipe, options: RunOptions, console: Console) -> None:
+    """Say that a seed or a nucleus was asked for, and that greedy decoding has no use for it."""
+    idle = [flag for flag, value in (("--top-p", options.top_p), ("--seed", options.seed)) if value is not None]
+    if options.temperature is None:
+        run = loaded.recipe.run
+        idle += [key for key, asked in (("run.top_p", run.top_p != 1), ("run.seed", run.seed != 0)) if asked]
+    if idle:
+        console.warn(
+            f"{' and '.join(idle)} {'change' if len(idle) > 1 else 'changes'} nothing: at temperature 0 the likeliest token is taken; "
+            "add a temperature, such as --temperature 0.7",
+            code="run.greedy",
+        )
 
 
 def make_job(

@@ -58,7 +58,7 @@ def verify(folder: Path, console: Console) -> Archived:
     return Archived(folder=folder, files=len(files) + 1, bytes=sum(entry.size for entry in files))
 
 
-AGAIN = "Export it again, or copy it again from where it was whole."
+AGAIN = "Export it again with --force, or copy it again from where it was whole."
 
 
 def is_packed(path: Path) -> bool:

@@ -252,3 +252,13 @@ def test_a_required_value_is_not_said_to_have_a_default():
     assert done.returncode == 2
     assert "required" in done.stderr
     assert "default, or" not in done.stderr
+
+
+def test_a_folder_without_a_recipe_is_said_to_be_about_the_default(tmp_path):
+    words = ("deploy", "--device", "virtual:x86_64")
+    remark = "No RECIPE was given and there is no etcli.yaml here: this is about the built-in smollm2-135m."
+    nameless = etcli(*words, cwd=tmp_path)
+    assert nameless.returncode == 2
+    assert "there is no bundle" in nameless.stderr
+    assert remark in nameless.stderr
+    assert remark not in etcli("deploy", "smollm2-135m", *words[1:], cwd=tmp_path).stderr

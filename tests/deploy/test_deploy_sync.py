@@ -206,6 +206,7 @@ def test_damaged_local_file_is_found_before_anything_is_sent(scene: Scene) -> No
     with pytest.raises(StaleError) as caught:
         scene.deploy()
     assert caught.value.problems[0].code == "bundle.damaged"
+    assert (caught.value.problems[0].hint or "").endswith(" --force --only-chunks 0"), "export alone finds it current"
     assert scene.device.pushed == []
 
 

@@ -158,6 +158,7 @@ def test_a_file_damaged_here_never_gets_its_name(scene: AdbScene) -> None:
         scene.deploy()
     assert [problem.code for problem in caught.value.problems] == ["bundle.damaged"]
     assert caught.value.problems[0].file == path
+    assert (caught.value.problems[0].hint or "").endswith(" --force --only-chunks 2")
     assert f"{FOLDER}/bundle/chunks/tiny_2.pte" not in scene.adb("shell", f"find {FOLDER} -type f").split()
 
 

@@ -100,6 +100,20 @@ def test_manifest_that_is_none_is_refused_and_can_be_forced(scene: Scene, conten
     assert scene.deploy().current
 
 
+def test_files_with_our_content_are_ours_without_a_manifest(scene: Scene) -> None:
+    scene.deploy()
+    (scene.folder / MANIFEST).unlink()
+    again = scene.deploy()
+    assert (again.sent_files, again.removed) == (0, ())
+    assert scene.deploy().current
+    (scene.folder / MANIFEST).unlink()
+    other = scene.folder / "bundle/chunks/tiny_0.pte"
+    other.write_bytes(bytes(other.stat().st_size))
+    with pytest.raises(DeployError, match=r"did not put there: bundle/chunks/tiny_0\.pte$"):
+        scene.deploy()
+    assert not any(other.read_bytes())
+
+
 def test_huge_manifest_is_not_read(scene: Scene) -> None:
     scene.deploy()
     with (scene.folder / MANIFEST).open("r+b") as file:

@@ -96,6 +96,23 @@ def test_outdated_deployment_is_refused_unless_stale_ok(run_script: RunScript, s
         call(scene)
 
 
+@pytest.mark.parametrize(
+    ("options", "idle"),
+    [
+        ({"seed": 5}, "--seed changes nothing"),
+        ({"seed": 5, "top_p": 0.5}, "--top-p and --seed change nothing"),
+        ({"seed": 5, "temperature": 0.7}, None),
+        ({}, None),
+    ],
+)
+def test_a_seed_without_a_temperature_is_remarked_on(
+    run_script: RunScript, scene: Scene, options: dict[str, float], idle: str | None
+) -> None:
+    run_script(GOOD, **options)
+    said = [warning.message for warning in scene.console.warnings if warning.code == "run.greedy"]
+    assert [message.split(":")[0] for message in said] == ([idle] if idle else [])
+
+
 @pytest.mark.known_failure("device-file-changed-since")
 def test_files_changed_on_the_device_are_not_run(run_script: RunScript, scene: Scene) -> None:
     run_script(GOOD)
