@@ -33,7 +33,8 @@ def report(error: BaseException, words: Sequence[str]) -> int:
             show(problem)
         if isinstance(error, StaleError) and getattr(error, "etcli_default", False):
             # a person in the wrong folder would otherwise follow the hints for another model
-            from etcli.recipe.lookup import DEFAULT, LOCAL_FILE
+            from etcli.recipe.builtin import DEFAULT
+            from etcli.recipe.lookup import LOCAL_FILE
 
             print(
                 f"       No RECIPE was given and there is no {LOCAL_FILE} here: this is about the built-in {DEFAULT}.",
