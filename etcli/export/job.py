@@ -43,6 +43,28 @@ STEPS: dict[str, dict[str, float]] = {
 """Steps by kind of work and their usual share of its time, for the progress bar."""
 
 
+_STEP_WORDS = {
+    "read": "reading weights",
+    "trace": "tracing",
+    "lower": "lowering",
+    "cut": "making a template",
+    "eager": "running eager PyTorch",
+    "fill": "putting weights in",
+    "verify": "comparing with PyTorch",
+    "write": "writing",
+    "answers": "answering the prompts",
+    "chunks": "recording what chunks see",
+    "measure": "measuring ranges",
+}
+
+
+def step_words(step: str) -> str:
+    """What a worker does in `step`, as people are told."""
+    if step.startswith(f"{COMPILE_STEP} "):
+        return f"compiling {step.removeprefix(f'{COMPILE_STEP} ')}"
+    return _STEP_WORDS.get(step, step)
+
+
 class NamedShape(Part):
     """A method to export."""
 

@@ -100,11 +100,13 @@ class Pieces:
                 "advance": advance,
             }
             if address is not None:
+                advance.doing("the cluster's workers")
                 Cluster(address, self._source, workspace=self._workspace.export_work, **calls).run(tasks.tasks)
             else:
                 memory = None if self._options.jobs else available_bytes()
                 python = worker_python(self._loaded)
-                Pool(jobs or 1, self._source, memory_bytes=memory, python=python, **calls).run(tasks.tasks)
+                pool = Pool(jobs or 1, self._source, memory_bytes=memory, python=python, doing=advance.doing, **calls)
+                pool.run(tasks.tasks)
 
     def _jobs(self, tasks: list[Task]) -> int:
         jobs = min(self._options.jobs or fitting(task.memory_bytes for task in tasks), len(tasks))

@@ -20,7 +20,7 @@ from etcli.common.memory import available_bytes, oom_kills
 from etcli.common.process import end, start
 from etcli.export.environment import torch_environment
 from etcli.export.failures import Ended, failure
-from etcli.export.job import DONE_MARK, LAST_MARK, STEP_MARK, STEPS, Job, Work
+from etcli.export.job import DONE_MARK, LAST_MARK, STEP_MARK, STEPS, Job, Work, step_words
 from etcli.export.worker import command
 from etcli.output.console import Console
 from etcli.output.units import bytes_text, counted
@@ -73,6 +73,7 @@ class Pool:
         begin: gives a worker's empty folder for a task's key.
         finished: called with each task as soon as it is done, before those that come after it are begun.
         advance: called with the part of a task that was done since.
+        doing: called with what is under way, whenever that changes.
     """
 
     def __init__(
@@ -86,11 +87,12 @@ class Pool:
         begin: Callable[[str], Path],
         finished: Callable[[Task], None],
         advance: Callable[[float], None],
+        doing: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._jobs, self._checkpoint, self._adapter = jobs, checkpoint, adapter
         self._memory = memory_bytes
         self._command = command(python)
-        self._begin, self._finished, self._advance = begin, finished, advance
+        self._begin, self._finished, self._advance, self._doing = begin, finished, advance, doing
         self._lines: queue.SimpleQueue[tuple[_Worker, str]] = queue.SimpleQueue()
         self._threads = max(1, usable_cores() // jobs)
         self._workers: list[_Worker] = []
@@ -153,6 +155,7 @@ class Pool:
         with contextlib.suppress(OSError):  # it has died: `_collect` finds that, and says how
             worker.process.stdin.write(f"{folder}\n".encode())
             worker.process.stdin.flush()
+        self._tell()
 
     def _start(self) -> _Worker:
         process = start(self._command, env=torch_environment(self._threads), merge=True, feed=True)
@@ -200,8 +203,19 @@ class Pool:
             if line.startswith(STEP_MARK):
                 self._count(worker, self._share(worker))
                 worker.step = line.removeprefix(STEP_MARK)
+                self._tell()
             elif line:
                 worker.last.append(line)
+
+    def _tell(self) -> None:
+        """Say what is under way: the longest at work, and how many more."""
+        busy = [worker for worker in self._workers if worker.task is not None]
+        if not busy:
+            return
+        first, others = busy[0], len(busy) - 1
+        title = first.task.title if first.task is not None else ""
+        step = "starting" if first.step is None else step_words(first.step)
+        self._doing(f"{title}: {step}" + (f", and {others} more" if others else ""))
 
     def _share(self, worker: _Worker) -> float:
         """The part of its task that the worker's last step was."""
@@ -218,6 +232,7 @@ class Pool:
         assert task is not None  # noqa: S101 - it says so once a task
         self._count(worker, 1 - worker.done)
         worker.task = None
+        self._tell()
         self._ended.add(task.key)
         self._finished(task)
 

@@ -14,17 +14,32 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import rich.console
 import rich.markup
 import rich.progress
 import rich.table
+import rich.text
 
 from etcli.common.text import shown
 
 # Columns of a file or pipe, where there is no terminal to ask: a table's row stays one line, for grep and for logs. $COLUMNS goes before it.
 _LOG_WIDTH = 10_000
+
+
+_LEAST_SECONDS = 0.1
+"""The least time that a rate can be told from: below it the figure is one of the clock."""
+
+
+class Progress(Protocol):
+    """Work that goes on: called with how much more is done."""
+
+    def __call__(self, more: float, /) -> None:
+        """So much more is done; 0 is a sign of life."""
+
+    def doing(self, text: str, /) -> None:
+        """What is under way now, in a few words."""
 
 
 @dataclass(frozen=True)
@@ -117,14 +132,15 @@ class Console:
         self.detail(f"    {title}: {time.monotonic() - start:.1f} s")
 
     @contextlib.contextmanager
-    def progress(self, title: str, total: float, *, bytes_: bool = False) -> Iterator[Callable[[float], None]]:
-        """A bar on a terminal; elsewhere a line now and then, and one at the end. Yields a function that takes how much more is done.
+    def progress(self, title: str, total: float, *, bytes_: bool = False) -> Iterator[Progress]:
+        """A bar on a terminal; elsewhere a line now and then, and one at the end. Yields what takes how much more is done.
 
-        Work that takes long calls it with 0 now and then: where there is no bar, lines are written only when it is called.
+        Work that takes long calls it with 0 now and then: where there is no bar, lines are written only when it is called. Of several pieces
+        nothing is foretold before the first is done.
         """
         if not self._live:
             lines = _ProgressLines(title, total, bytes_=bytes_, say=self.note)
-            yield lines.advance
+            yield lines
             lines.end()
             return
         columns: list[rich.progress.ProgressColumn] = [
@@ -132,13 +148,12 @@ class Console:
             rich.progress.BarColumn(),
         ]
         if bytes_:
-            columns += [rich.progress.DownloadColumn(), rich.progress.TransferSpeedColumn()]
+            columns += [rich.progress.DownloadColumn(), _Rate()]
         else:
             columns += [rich.progress.MofNCompleteColumn()]
-        columns += [rich.progress.TimeElapsedColumn(), rich.progress.TimeRemainingColumn()]
+        columns += [rich.progress.TimeElapsedColumn(), _TimeLeft(of_pieces=not bytes_)]
         with rich.progress.Progress(*columns, console=self._err) as bar:
-            task = bar.add_task(title, total=total)
-            yield lambda more: bar.advance(task, more)
+            yield _Bar(bar, title, total)
 
     @contextlib.contextmanager
     def waiting(self, text: str) -> Iterator[Callable[[str | None], None]]:
@@ -149,8 +164,8 @@ class Console:
         if not self._live:
             yield lambda news: None if news is None else self.note(f"    {news}")
             return
-        with self._err.status(f"    {rich.markup.escape(text)}") as status:
-            yield lambda news: status.stop() if news is None else status.update(f"    {rich.markup.escape(news)}")
+        with self._err.status(_wrapped(text)) as status:
+            yield lambda news: status.stop() if news is None else status.update(_wrapped(news))
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, names: int = 1) -> None:
         """A table of the result; columns whose every cell is a number or starts with a digit are right-aligned.
@@ -170,6 +185,63 @@ class Console:
         self._out.print(table)
 
 
+def _wrapped(text: str) -> rich.console.Group:
+    """`text` beside a spinner, wrapped where the terminal is narrow: a bare string would be cut there."""
+    return rich.console.Group(rich.text.Text(f"  {shown(text)}", overflow="fold", no_wrap=False))
+
+
+class _Rate(rich.progress.TransferSpeedColumn):
+    """Bytes a second, once there is a time to tell them from."""
+
+    def render(self, task: rich.progress.Task) -> rich.text.Text:
+        """The rate, or nothing."""
+        return super().render(task) if (task.elapsed or 0) >= _LEAST_SECONDS else rich.text.Text("")
+
+
+class _TimeLeft(rich.progress.ProgressColumn):
+    """The time that is left, once there is something to foretell it from: a piece that is done, or bytes that go.
+
+    Of pieces it is told by all that is done so far. Rich's own estimate looks at the last half minute alone, in which of long pieces next
+    to nothing has moved.
+    """
+
+    max_refresh = 0.5
+
+    def __init__(self, *, of_pieces: bool) -> None:
+        super().__init__()
+        self._of_pieces = of_pieces
+
+    def render(self, task: rich.progress.Task) -> rich.text.Text:
+        """`0:01:30`, or nothing."""
+        left = self._seconds(task)
+        if left is None:
+            return rich.text.Text("")
+        return rich.text.Text(f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02}", style="progress.remaining")
+
+    def _seconds(self, task: rich.progress.Task) -> int | None:
+        if task.finished:
+            return 0
+        if not self._of_pieces:
+            return None if task.time_remaining is None else math.ceil(task.time_remaining)
+        if task.completed < 1 or task.remaining is None or not task.elapsed:
+            return None
+        return math.ceil(task.elapsed / task.completed * task.remaining)
+
+
+class _Bar:
+    """Progress on a terminal: one task of Rich's, described by what is under way."""
+
+    def __init__(self, bar: rich.progress.Progress, title: str, total: float) -> None:
+        self._bar = bar
+        self._task = bar.add_task(rich.markup.escape(shown(title)), total=total)
+
+    def __call__(self, more: float, /) -> None:
+        self._bar.advance(self._task, more)
+
+    def doing(self, text: str, /) -> None:
+        self._bar.update(self._task, description=rich.markup.escape(shown(text)))
+
+
 class _ProgressLines:
     """Progress for logs: a line at each quarter of work that takes long, and a sign of life where nothing was written for a while."""
 
@@ -181,10 +253,11 @@ class _ProgressLines:
     def __init__(self, title: str, total: float, *, bytes_: bool, say: Callable[[str], None]) -> None:
         self._title, self._total, self._bytes, self._say = title, total, bytes_, say
         self._done = 0.0
+        self._doing = ""
         self._quarter = 0
         self._start = self._last = time.monotonic()
 
-    def advance(self, more: float) -> None:
+    def __call__(self, more: float, /) -> None:
         self._done += more
         now = time.monotonic()
         quarter = int(4 * self._done / self._total) if self._total > 0 else 0
@@ -192,18 +265,22 @@ class _ProgressLines:
         if passed or now - self._last >= self._SILENCE_SECONDS:
             self._quarter, self._last = quarter, now
             of = f"{self._done / 1e6:.1f}/{self._total / 1e6:.1f} MB" if self._bytes else self._count()
-            self._say(f"    {self._title}: {of} after {now - self._start:.0f} s{self._pace(now)}")
+            doing = f", now {self._doing}" if self._doing else ""
+            self._say(f"    {self._title}: {of} after {now - self._start:.0f} s{self._pace(now)}{doing}")
+
+    def doing(self, text: str, /) -> None:
+        self._doing = text
 
     def end(self) -> None:
         amount = f"{self._done / 1e6:.1f} MB" if self._bytes else self._count()
         taken = time.monotonic() - self._start
-        rate = f", {self._done / 1e6 / taken:.1f} MB/s" if self._bytes and taken > 0 else ""
+        rate = f", {self._done / 1e6 / taken:.1f} MB/s" if self._bytes and taken >= _LEAST_SECONDS else ""
         self._say(f"    {self._title}: {amount} in {taken:.1f} s{rate}")
 
     def _pace(self, now: float) -> str:
         """Rate and what it leaves to wait for, where bytes are counted."""
         taken = now - self._start
-        if not self._bytes or self._done <= 0 or taken <= 0:
+        if not self._bytes or self._done <= 0 or taken < _LEAST_SECONDS:
             return ""
         rate = self._done / taken
         left = max(0.0, self._total - self._done) / rate

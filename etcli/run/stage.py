@@ -142,7 +142,7 @@ def _until_first_token(
         return
     # A virtual device of this machine's own architecture runs as fast as the machine.
     slow = facts.emulated and facts.abi == "arm64-v8a" and platform.machine() not in ("aarch64", "arm64")
-    note = " (instructions are emulated: it may take about a minute)" if slow else ""
+    note = " (emulated: about a minute)" if slow else ""
     with console.waiting(activity) as tell:
 
         def take(event: AnyEvent) -> None:

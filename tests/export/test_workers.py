@@ -20,7 +20,7 @@ from small_export import Exported, small_document, start_export
 from etcli.common.errors import CheckpointError, EtcliError, ExportError, InterruptedByUser, ToolError
 from etcli.common.workspace import Workspace
 from etcli.export import pool
-from etcli.export.job import LowerWork, TablesWork, Trouble, Troubles
+from etcli.export.job import STEPS, LowerWork, TablesWork, Trouble, Troubles, step_words
 from etcli.export.pool import Pool, Task, check_memory, fitting
 from etcli.output.console import Console
 
@@ -117,6 +117,26 @@ def test_all_tasks_run_at_most_so_many_at_once(tmp_path: Path, scripted: Scripte
     names = [f"n{index}" for index in range(5)]
     scripted(dict.fromkeys(names, crowd))
     assert sorted(run(tmp_path, names)) == names
+
+
+def test_what_is_under_way_is_said(tmp_path: Path, scripted: Scripted) -> None:
+    scripted({"chunk 0": "print('@step write', flush=True); time.sleep(0.4)"})
+    said: list[str] = []
+
+    def begin(key: str) -> Path:
+        folder = tmp_path / key
+        folder.mkdir()
+        return folder
+
+    task = Task("chunk 0", "chunk 0", TablesWork(positions=1), 1, tmp_path / "log")
+    Pool(1, tmp_path, begin=begin, finished=lambda _: None, advance=lambda _: None, doing=said.append).run([task])
+    assert said == ["chunk 0: starting", "chunk 0: writing"]
+
+
+@pytest.mark.parametrize(("step", "words"), [("lower", "lowering"), ("compile a_1t32c_0", "compiling a_1t32c_0")])
+def test_every_step_has_words(step: str, words: str) -> None:
+    assert step_words(step) == words
+    assert all(step_words(name) != name for steps in STEPS.values() for name in steps)
 
 
 @pytest.mark.known_failure("export-killed-for-memory")

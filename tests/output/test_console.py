@@ -1,8 +1,10 @@
 """Where the console puts what it is given."""
 
 import io
+import re
 
 import pytest
+import rich.progress
 
 from etcli.output.console import Console
 
@@ -164,6 +166,80 @@ def test_work_of_no_size_and_quiet_logs(capsys, clock):
     assert capsys.readouterr().err == ""
 
 
+def test_a_log_says_what_is_under_way(capsys, clock):
+    with Console().progress("chunks", 4) as advance:
+        advance.doing("chunk 0: lowering")
+        clock[0] += 31
+        advance(0)
+    assert capsys.readouterr().err.splitlines()[0] == "    chunks: 0/4 after 31 s, now chunk 0: lowering"
+
+
+@pytest.mark.parametrize(("seconds", "rate"), [(0.04, ""), (0.5, ", 200.0 MB/s")])
+def test_no_rate_is_told_of_next_to_no_time(capsys, clock, seconds, rate):
+    with Console().progress("hashing", 100e6, bytes_=True) as advance:
+        clock[0] += seconds
+        advance(100e6)
+    assert capsys.readouterr().err == f"    hashing: 100.0 MB in {seconds:.1f} s{rate}\n"
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self):
+        return True
+
+
+def terminal(monkeypatch, columns):
+    """Makes stderr a terminal of so many columns; gives it. In a fixture, pytest would take it back before the test."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for name in ("NO_COLOR", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    return screen
+
+
+def plain(screen):
+    """What has been written, without escape codes, line by line."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue()).replace("\r", "\n").splitlines()
+
+
+def test_a_bar_foretells_nothing_before_a_piece_is_done(monkeypatch):
+    screen = terminal(monkeypatch, 80)
+    times = iter(range(0, 10_000, 20))
+    real = rich.progress.Progress
+    monkeypatch.setattr(
+        "rich.progress.Progress", lambda *a, **k: real(*a, auto_refresh=False, get_time=lambda: next(times), **k)
+    )
+    with Console().progress("programs", 8) as advance:
+        advance.doing("chunk [0]: lowering")
+        advance(0.8)
+        advance._bar.refresh()
+        before = plain(screen)
+        advance(1.2)
+        advance._bar.refresh()
+    (line,) = [line for line in before if " 0/8 " in line][-1:]
+    assert "chunk [0]: lowering" in line
+    assert len(re.findall(r"\d+:\d\d:\d\d", line)) == 1, "the time that has gone, and none that is left"
+    (line,) = [line for line in plain(screen) if " 2/8 " in line][-1:]
+    gone, left = (
+        sum(int(part) * 60**place for place, part in enumerate(reversed(time.split(":"))))
+        for time in re.findall(r"\d+:\d\d:\d\d", line)
+    )
+    # the clock goes on while the line is drawn: 6 pieces left take three times what 2 have
+    assert 3 * gone <= left <= 3 * (gone + 100)
+
+
+def test_waiting_is_wrapped_on_a_narrow_terminal(monkeypatch):
+    screen = terminal(monkeypatch, 40)
+    words = "loaded in 12.3 s; prefill of 37 tokens (emulated: about a minute)"
+    with Console().waiting(words):
+        pass
+    assert words in " ".join(" ".join(plain(screen)).split())
+    assert max(map(len, plain(screen))) <= 40
+
+
 def test_waiting_in_a_log_is_a_line_for_each_news(capsys):
     with Console().waiting("loading") as tell:
         tell("loaded")
@@ -172,12 +248,7 @@ def test_waiting_in_a_log_is_a_line_for_each_news(capsys):
 
 
 def test_waiting_on_a_terminal_is_gone_when_it_ends(monkeypatch):
-    for name in ("NO_COLOR", "CI"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    screen = io.StringIO()
-    monkeypatch.setattr(screen, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr("sys.stderr", screen)
+    screen = terminal(monkeypatch, 80)
     with Console().waiting("loading [x]") as tell:
         tell("prefill [y]")
         tell(None)

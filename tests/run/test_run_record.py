@@ -63,7 +63,7 @@ def test_what_the_runner_is_at_is_said_until_it_answers(
     with stage._until_first_token("loading", facts, 2, RunOptions(), scene.console) as tell:
         for line in samples.answer_lines([5])[:2]:
             tell(RUNNERS["etcli"].reader(None).line(line))
-    assert "it may take about a minute" in capsys.readouterr().err
+    assert "(emulated: about a minute)" in capsys.readouterr().err
 
 
 def test_command_line_of_the_runner(run_script: RunScript, scene: Scene) -> None:

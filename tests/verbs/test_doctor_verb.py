@@ -61,6 +61,21 @@ def test_no_line_about_a_need_is_cut(capsys, monkeypatch):
         assert not need.where or any(line.strip() == need.where for line in lines), need
 
 
+def test_the_last_line_counts_what_is_missing(capsys):
+    from etcli.cli import show
+    from etcli.common.needs import Need
+    from etcli.verbs.doctor import Diagnosis
+
+    def last(*statuses):
+        needs = tuple(Need(str(place), "why", status) for place, status in enumerate(statuses))
+        show.needs(Console(), Diagnosis("mine", "host", needs))
+        return capsys.readouterr().out.splitlines()[-1]
+
+    assert last("ok", "warning") == "nothing is missing"
+    assert last("missing", "ok") == "1 thing is missing"
+    assert last("missing", "ok", "missing") == "2 things are missing"
+
+
 def test_every_fault_of_an_operators_description_is_shown_at_its_file(tmp_path):
     (tmp_path / "ops").mkdir()
     (tmp_path / "ops" / "op.yaml").write_text("name: mine\nsource: [a.cpp]\n")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from etcli.output.console import Console
-from etcli.output.units import bytes_text
+from etcli.output.units import bytes_text, counted
 
 if TYPE_CHECKING:
     from etcli.recipe.support import ListedRecipe
@@ -27,7 +27,10 @@ def needs(console: Console, result: Diagnosis) -> None:
     for need in result.needs:
         if need.hint and need.status == "fetched later":
             console.print(f"{need.name}: {need.hint}")
-    if not result.missing:
+    if result.missing:
+        count = len(result.missing)
+        console.print(f"{counted(count, 'thing')} {'is' if count == 1 else 'are'} missing", style="bold red")
+    else:
         console.print("nothing is missing", style="green")
 
 
