@@ -126,6 +126,7 @@ def command(
         stale_ok=stale_ok,
     )
     loaded, workspace = invocation.supported, invocation.workspace
+    invocation.require_bundle(bundle, stale_ok=stale_ok)
     if html is not None:
         prepare_page(html)
     results = invocation.on_devices(

@@ -36,6 +36,7 @@ def command(
         target=target, bundle=bundle, dry_run=dry_run, verify=verify, force=force, stale_ok=stale_ok
     )
     loaded, workspace = invocation.supported, invocation.workspace
+    invocation.require_bundle(bundle, stale_ok=stale_ok)
     results = invocation.on_devices(
         lambda device, console: deploy(loaded, workspace, device, options, console), show.deployed
     )

@@ -109,6 +109,18 @@ class Invocation:
             self.held.enter_context(in_use(workspace, self.console.note))
         return workspace
 
+    def require_bundle(self, folder: Path | None, *, stale_ok: bool) -> None:
+        """Refuse a missing or outdated bundle (`folder`, or the workspace's) before a device is looked for or started.
+
+        Raises:
+            StaleError: as the verb itself. What `stale_ok` makes a warning of is for the verb to say.
+        """
+        from etcli.recipe.outdated import require_bundle
+
+        if not stale_ok:
+            folder = folder or self.workspace.bundle
+            require_bundle(self.supported, self.workspace, folder, stale_ok=False, console=self.console)
+
     @property
     def device_chosen(self) -> bool:
         """Whether the user named a device."""

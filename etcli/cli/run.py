@@ -86,6 +86,7 @@ def command(
         force=force,
     )
     loaded, workspace = invocation.supported, invocation.workspace
+    invocation.require_bundle(bundle, stale_ok=stale_ok)
     if interactive:
         from etcli.run.asking import asking
         from etcli.run.conversation import converse

@@ -255,7 +255,7 @@ def test_a_required_value_is_not_said_to_have_a_default():
 
 
 def test_a_folder_without_a_recipe_is_said_to_be_about_the_default(tmp_path):
-    words = ("deploy", "--device", "virtual:x86_64")
+    words = ("deploy", "--serial", "none-of-that-name")  # the bundle is missed before the device
     remark = "No RECIPE was given and there is no etcli.yaml here: this is about the built-in smollm2-135m."
     nameless = etcli(*words, cwd=tmp_path)
     assert nameless.returncode == 2
