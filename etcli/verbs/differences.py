@@ -9,11 +9,21 @@ from typing import Any
 
 from etcli.common.errors import UsageError
 from etcli.output.document import to_plain
+from etcli.verbs.bundle_differences import bundle_differences
 from etcli.verbs.inspect import Inspection, inspect
 from etcli.verbs.program_differences import Difference, program_differences, unequal
 
 _KEYS = ("name", "path", "key")
 """What tells the members of a list apart; without any of them it is their place."""
+
+KINDS = {
+    "program": "a program",
+    "bundle": "a bundle",
+    "build": "a build",
+    "elf": "an ELF file",
+    "checkpoint": "a checkpoint",
+}
+"""The kinds of things in words."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +51,16 @@ def inspect_both(a: Path, b: Path) -> Differences:
     first, second = inspect(a), inspect(b)
     if first.kind != second.kind:
         raise UsageError(
-            f"{a} is a {first.kind}, {b} is a {second.kind}",
+            f"{a} is {KINDS[first.kind]}, {b} is {KINDS[second.kind]}",
             code="inspect.kinds",
             hint="Compare two of one kind; `etcli inspect PATH` looks into one.",
         )
     if first.program is not None and second.program is not None:
         return Differences(a, b, first.kind, tuple(program_differences(first.program, second.program)))
-    return Differences(a, b, first.kind, tuple(unequal("", _leaves(first), _leaves(second))))
+    left, right = _leaves(first), _leaves(second)
+    if first.bundle is not None and second.bundle is not None:
+        return Differences(a, b, first.kind, tuple(bundle_differences(first.bundle, second.bundle, left, right)))
+    return Differences(a, b, first.kind, tuple(unequal("", left, right)))
 
 
 def _leaves(inspection: Inspection) -> dict[str, str]:

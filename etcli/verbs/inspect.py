@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -116,6 +117,12 @@ def _inspect(path: Path) -> Inspection:
     if path.is_dir():
         if (path / MANIFEST).is_file():
             return _stage_output(path)
+        if found := _made_by_stages(path):
+            raise UsageError(
+                f"{path} is a workspace folder, which holds {len(found)} things to look into",
+                code="inspect.workspace",
+                hint="\n".join(shlex.join(["etcli", "inspect", str(folder)]) for folder in found),
+            )
         return _checkpoint(path)
     if not path.is_file():
         raise UsageError(
@@ -133,6 +140,12 @@ def _inspect(path: Path) -> Inspection:
         bundle, packed = read_packed(path)
         return Inspection(path, "bundle", bundle=bundle, packed=packed)
     return _checkpoint(path)
+
+
+def _made_by_stages(path: Path) -> list[Path]:
+    """The bundles and builds in a recipe's folder of a workspace, in the workspace itself, or in the folder of a recipe's builds."""
+    places = ("bundle", "build/*", "*/bundle", "*/build/*", *(("*",) if path.name == "build" else ()))
+    return [manifest.parent for place in places for manifest in sorted(path.glob(f"{place}/{MANIFEST}"))]
 
 
 def _stage_output(path: Path) -> Inspection:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from etcli.cli.show.programs import program
@@ -75,3 +77,11 @@ def test_verbose_shows_every_row(facts, capsys):
     assert "more (-v)" not in out
     assert "29" in out
     assert "ExecuTorch is not installed" in err
+
+
+def test_a_segment_is_a_delegates_only_where_there_is_a_delegate(facts, capsys):
+    method = replace(facts.methods[0], delegates=())
+    segments = (SegmentFacts(100, 0), SegmentFacts(100, 100), SegmentFacts(500, 100))
+    program(Console(), replace(facts, methods=(method,), segments=segments, named_data=()), None)
+    lines = [" ".join(line.replace("│", " ").split()) for line in capsys.readouterr().out.splitlines()]
+    assert {"0 100 0 B nothing", "1 100 100 B 2 constants", "2 500 100 B -"} <= set(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,9 @@ def test_none_for_android(wanted: Wanted, code: str) -> None:
     [problem] = caught.value.problems
     assert (problem.code, problem.exit_code) == (code, 3)
     assert problem.hint
+    if code == "executorch.not_provided":
+        release = importlib.metadata.version("executorch").partition("+")[0]
+        assert f"--branch v{release} https://github.com/pytorch/executorch" in problem.hint
 
 
 def test_a_component_that_only_a_wheel_has(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from etcli.cli.main import cli
 from etcli.common.errors import UsageError
 from etcli.common.workspace import Workspace
+from etcli.manifests.bundle import BundleManifest, Method, TensorSpec
 from etcli.pte.facts import (
     DelegateFacts,
     MethodFacts,
@@ -21,6 +23,7 @@ from etcli.pte.facts import (
     SegmentFacts,
     ValueFacts,
 )
+from etcli.verbs.bundle_differences import bundle_differences
 from etcli.verbs.differences import inspect_both
 from etcli.verbs.program_differences import program_differences
 
@@ -107,14 +110,64 @@ def test_bundles_name_the_files_whose_content_differs(tmp_path):
         folders.append(workspace.bundle)
     found = inspect_both(*folders)
     assert (found.kind, found.same) == ("bundle", False)
-    assert [item.what for item in found.differences] == [
-        "chunks[0].files[chunks/tiny_0.pte].sha256",
-        "chunks[1].files[chunks/tiny_1.pte].sha256",
-    ]
+    (content,) = found.differences
+    assert content.what == "chunks 0-1: sha256"
+    for told, folder in ((content.a, folders[0]), (content.b, folders[1])):
+        manifest = json.loads((folder / "manifest.json").read_text())
+        assert told == ", ".join(chunk["files"][0]["sha256"][:12] for chunk in manifest["chunks"])
     done = CliRunner().invoke(cli, ["inspect", *map(str, folders), "--json"])
     result = json.loads(done.stdout)["result"]
-    assert (result["same"], len(result["differences"])) == (False, 2)
+    assert (result["same"], len(result["differences"])) == (False, 1)
     assert inspect_both(folders[0], folders[0]).same
+
+
+def test_bundles_of_two_precisions_are_paired_by_chunk_and_shape_and_not_by_name(tmp_path):
+    workspace = Workspace(tmp_path / "work", "tiny")
+    one = samples.make_bundle(samples.make_recipe(tmp_path), workspace, chunks=3)
+
+    def told(name: str, dtype: str, extra: bytes, **changed: object) -> BundleManifest:
+        def method(old: Method) -> Method:
+            keys = tuple(
+                TensorSpec(name=f"key_{index}", dtype=dtype, shape=(1, 2, old.shape.cache, 4)) for index in range(5)
+            )
+            return old.model_copy(update={"name": f"{name}_{old.name}", "inputs": keys})
+
+        chunks = [
+            chunk.model_copy(
+                update={
+                    "files": tuple(
+                        file.model_copy(
+                            update={
+                                "path": f"chunks/{name}_{chunk.index}.pte",
+                                "size": file.size + len(extra),
+                                "sha256": hashlib.sha256(extra).hexdigest(),
+                                "methods": tuple(map(method, file.methods)),
+                            }
+                        )
+                        for file in chunk.files
+                    )
+                }
+            )
+            for chunk in one.chunks
+        ]
+        return one.model_copy(update={"name": name, "chunks": tuple(chunks), **changed})
+
+    a, b = told("plain", "float32", b""), told("small", "float16", b"more", precision="8da4w")
+    found = [(item.what, item.a, item.b) for item in bundle_differences(a, b, {"precision": "x"}, {"precision": "y"})]
+    size = sum(file.size for file in a.files())
+    shape = f"1 x 2 x {samples.CACHE} x 4"
+    assert found == [
+        ("size", f"{size:,} B", f"{size + 12:,} B"),
+        ("precision", "x", "y"),
+        ("chunks 0-2: size", "7,001 B", "7,005 B"),
+        (
+            f"chunks 0-2: 5 inputs (key_0 to key_4) (4t{samples.CACHE}c, 1t{samples.CACHE}c)",
+            f"float32 {shape}",
+            f"float16 {shape}",
+        ),
+    ]
+    fewer = a.model_copy(update={"chunks": a.chunks[:1]})
+    assert ("chunks 1-2", "there", "-") in [(i.what, i.a, i.b) for i in bundle_differences(a, fewer, {}, {})]
 
 
 def test_names_that_came_and_went_are_told_one_by_one(tmp_path):
@@ -137,6 +190,7 @@ def test_two_of_different_kinds_are_refused(tmp_path):
     with pytest.raises(UsageError) as caught:
         inspect_both(workspace.bundle, workspace.build("host"))
     assert caught.value.problems[0].code == "inspect.kinds"
+    assert str(caught.value).endswith("is a build")
 
 
 def test_build_goes_with_one_path(tmp_path):

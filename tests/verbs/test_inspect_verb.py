@@ -24,6 +24,19 @@ def test_a_bundle(tmp_path):
     assert (found.kind, found.bundle) == ("bundle", manifest)
 
 
+def test_a_workspace_folder_names_what_is_in_it(tmp_path):
+    workspace, loaded = Workspace(tmp_path, "tiny"), samples.make_recipe(tmp_path)
+    samples.make_bundle(loaded, workspace)
+    samples.make_build(loaded, workspace)
+    for folder in (workspace.home, workspace.root, workspace.builds):
+        with pytest.raises(UsageError) as caught:
+            inspect(folder)
+        (problem,) = caught.value.problems
+        assert problem.code == "inspect.workspace"
+        bundle = [] if folder == workspace.builds else [f"etcli inspect {workspace.bundle}"]
+        assert problem.hint.splitlines() == [*bundle, f"etcli inspect {workspace.build('host')}"]
+
+
 def test_an_elf_file_whatever_its_name(tmp_path):
     path = tmp_path / "model.pte"
     shutil.copy(Path(sys.executable).resolve(), path)

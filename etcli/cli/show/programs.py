@@ -132,7 +132,11 @@ def _segments(console: Console, facts: ProgramFacts) -> None:
 def _constants(facts: ProgramFacts, index: int) -> str:
     segment = facts.segments[index]
     inside = [item for item in facts.constants if segment.offset <= item.offset < segment.offset + segment.size]
-    return counted(len(inside), "constant") if inside else "a delegate's data"
+    if inside:
+        return counted(len(inside), "constant")
+    if not segment.size:
+        return "nothing"
+    return "a delegate's data" if any(method.delegates for method in facts.methods) else "-"
 
 
 def _named_data(console: Console, facts: ProgramFacts) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from etcli.common.errors import Problem, Problems, ToolError
 from etcli.common.hashing import value_sha256
 from etcli.common.process import Completed, run
+from etcli.toolchain.executorch.wheel import installed_release
 from etcli.toolchain.programs import apt_hint, on_path
 
 _NAME = "executorch"
@@ -33,6 +35,14 @@ class Checkout:
     changes: str
 
 
+def clone_command() -> str:
+    """The command that makes a checkout of the release that exports the programs here: a runner of another may not read them."""
+    branch = ""
+    with contextlib.suppress(ToolError):
+        branch = f" --branch v{installed_release()}"
+    return f"git clone --recurse-submodules{branch} https://github.com/pytorch/executorch"
+
+
 def is_checkout(root: Path) -> bool:
     """Whether `root` looks like ExecuTorch's source tree."""
     return (root / "version.txt").is_file() and (root / "CMakeLists.txt").is_file()
@@ -49,7 +59,7 @@ def read_checkout(root: Path, submodules: Sequence[str]) -> Checkout:
         raise ToolError(
             f"{root} is no checkout of ExecuTorch: {'it lacks version.txt or CMakeLists.txt' if root.is_dir() else 'there is no such folder'}",
             code="executorch.no_checkout",
-            hint="Make one: git clone --recurse-submodules https://github.com/pytorch/executorch, or use from: prefix for an installation.",
+            hint=f"Make one: {clone_command()}, or use from: prefix for an installation.",
         )
     if on_path("git") is None:
         raise ToolError("git was not found, and a checkout is read with it", code="git.missing", hint=apt_hint("git"))
@@ -73,7 +83,7 @@ def read_checkout(root: Path, submodules: Sequence[str]) -> Checkout:
             _problem(
                 "git",
                 f"{root} is no Git repository that can be read: {why}",
-                "Archives of the repository lack its submodules: make a checkout with git clone --recurse-submodules."
+                f"Archives of the repository lack its submodules: make a checkout with {clone_command()}"
                 if "not a git repository" in why
                 else "Run git status there and do what it says.",
             )

@@ -14,7 +14,7 @@ from etcli.recipe.loaded import LoadedRecipe
 from etcli.tables.targets import Target
 from etcli.toolchain.chosen import Chosen
 from etcli.toolchain.compilers import Compiler
-from etcli.toolchain.executorch.checkout import is_checkout
+from etcli.toolchain.executorch.checkout import clone_command, is_checkout
 from etcli.toolchain.executorch.package import ExecutorchPackage
 from etcli.toolchain.executorch.prefix import config_dir, prefix_package
 from etcli.toolchain.executorch.source import plan_source, source_package
@@ -73,7 +73,7 @@ def chosen_provider(target: Target, wanted: Wanted) -> tuple[Provider, Path | No
             f"looked at {FLAG}, {KEY}, ${VARIABLE}",
             code="executorch.not_provided",
             hint="Set build.executorch to {from: source, root: PATH} or {from: prefix, root: PATH} in the recipe, "
-            f"or name a checkout with {FLAG} or ${VARIABLE} (git clone --recurse-submodules https://github.com/pytorch/executorch).",
+            f"or name a checkout with {FLAG} or ${VARIABLE} ({clone_command()}).",
         )
     if wanted.provider != "auto":
         return wanted.provider, wanted.root
