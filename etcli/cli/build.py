@@ -47,6 +47,7 @@ def command(
     Without --target: the recipe's build.target, or the target that fits the device named with --serial or --device, or host.
     """
     from etcli.build.stage import BuildOptions, build
+    from etcli.verbs.following import after_build
     from etcli.verbs.targets import build_target
 
     chosen = build_target(invocation.supported, target, invocation.device if invocation.device_chosen else None)
@@ -62,4 +63,8 @@ def command(
     )
     result = build(invocation.supported, invocation.workspace, options, invocation.console)
     show.built(invocation.console, result)
+    if result.manifest is not None and not dry_run:
+        target, serial, virtual = result.manifest.target, invocation.serial, invocation.virtual
+        line = after_build(invocation.loaded, invocation.workspace, target, serial=serial, virtual=virtual)
+        show.following(invocation.console, line)
     invocation.finish(result)

@@ -54,6 +54,7 @@ def command(
     Finished chunks are kept, so an interrupted export goes on where it was.
     """
     from etcli.export.stage import ExportOptions, export
+    from etcli.verbs.following import after_export
 
     options = ExportOptions(
         jobs=jobs,
@@ -67,4 +68,6 @@ def command(
     )
     result = export(invocation.supported, invocation.workspace, options, invocation.console)
     show.exported(invocation.console, result)
+    if result.manifest is not None and not result.dry_run:
+        show.following(invocation.console, after_export(invocation.loaded, invocation.workspace))
     invocation.finish(result)

@@ -43,6 +43,32 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(VERBS.items()))
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Like click's; an option that belongs to a verb, written before it, is told where it goes."""
+        words = list(args)  # click empties the list
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            owners = [name for name, options in self._options(ctx).items() if error.option_name in options]
+            if not owners:
+                raise error
+            named = [owner for owner in owners if set(owner.split()) <= set(words)]
+            verb = (named or owners)[0]
+            others = "" if named or len(owners) == 1 else f" (also of {', '.join(owners[1:])})"
+            raise click.UsageError(
+                f"{error.option_name} is an option of a verb; write it after the verb: etcli {verb} {error.option_name}{others}"
+            ) from None
+
+    def _options(self, ctx: click.Context) -> dict[str, set[str]]:
+        """The options of every verb and sub-command as they are typed; imports all verbs."""
+        found = {}
+        for name in VERBS:
+            command = self.get_command(ctx, name)
+            subs = command.commands if isinstance(command, click.Group) else {}
+            for words, one in ((name, command), *((f"{name} {sub}", each) for sub, each in subs.items())):
+                found[words] = {option for parameter in (one.params if one else ()) for option in parameter.opts}
+        return found
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

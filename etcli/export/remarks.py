@@ -8,7 +8,12 @@ from etcli.manifests.model import ModelConfig
 from etcli.manifests.quantised import Quality, quality_remarks
 from etcli.output.console import Console
 from etcli.output.units import counted
-from etcli.recipe.fit import long_cache_warning, padded_vocabulary_remark, vocabulary_warning
+from etcli.recipe.fit import (
+    long_cache_warning,
+    padded_vocabulary_remark,
+    twice_quantised_warning,
+    vocabulary_warning,
+)
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.upstream import runner_remark
 from etcli.tokenizer.base import Tokenizer
@@ -27,6 +32,9 @@ def say_remarks(
     long = long_cache_warning(loaded, model)
     if long is not None:
         console.warn(long, code="export.long_cache")
+    twice = twice_quantised_warning(loaded, (info.dtype for info in checkpoint.tensors.values()))
+    if twice is not None:
+        console.warn(twice, code="export.quantised_twice")
     runner = runner_remark(loaded, model)
     if runner is not None:
         console.warn(runner, code="mtk.rope_scaling")

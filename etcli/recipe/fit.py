@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 from etcli.common.errors import Problem, RecipeError
 from etcli.manifests.model import AQLM_GROUP, ModelConfig
@@ -12,6 +13,12 @@ from etcli.recipe.precisions import GROUP_STEP, group_size, groups_embedding, gr
 
 _PADDING_ROWS = 1024
 """Rows beyond the tokenizer's that published models have at most (Qwen2: 421)."""
+
+_FOUR_BITS = ("8da4w", "A16W4", "A8W4")
+"""Precisions whose weights have 4 bits."""
+
+_COARSE = re.compile(r"I?Q[1-4]_|TQ[12]_|MXFP4")
+"""GGUF's types of 4 bits and fewer."""
 
 
 def fit_problems(loaded: LoadedRecipe, model: ModelConfig) -> Iterator[Problem]:
@@ -129,6 +136,21 @@ def long_cache_warning(loaded: LoadedRecipe, model: ModelConfig) -> str | None:
     if cache <= model.context_length:
         return None
     return f"the cache of {cache} positions is longer than the context of {model.context_length} that the network was trained for"
+
+
+def twice_quantised_warning(loaded: LoadedRecipe, dtypes: Iterable[str]) -> str | None:
+    """What to say of weights that are of 4 bits or fewer already (GGUF's `dtypes`) where the precision makes 4-bit weights of them again.
+
+    Each rounding has an error of its own, and the second cannot know what the first took away.
+    """
+    precision = loaded.recipe.export.precision
+    coarse = sorted({dtype for dtype in dtypes if _COARSE.match(dtype)})
+    if precision not in _FOUR_BITS or not coarse:
+        return None
+    return (
+        f"the checkpoint's weights are quantised already ({', '.join(coarse)}), and precision {precision} quantises them a second time: "
+        "take the model in full precision as model.source, or see with `etcli export --evaluate` what it costs"
+    )
 
 
 def padded_vocabulary_remark(model: ModelConfig, tokens: int) -> str | None:

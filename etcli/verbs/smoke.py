@@ -20,8 +20,8 @@ from etcli.device.builds import unfit_problem
 from etcli.device.fit import fitting_targets
 from etcli.device.lock import device_lock
 from etcli.device.select import select_device
+from etcli.export.result import ExportedFile, exported_files
 from etcli.export.stage import ExportOptions, export
-from etcli.manifests.base import FileEntry
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.run_record import RunRecord
 from etcli.output.console import Console
@@ -66,7 +66,7 @@ class SmokeResult(RunRecord):
     first_difference: Difference | None
     stages: tuple[Stage, ...]
     bundle: str
-    bundle_files: tuple[FileEntry, ...]
+    bundle_files: tuple[ExportedFile, ...]
     sent_bytes: int
     skipped_bytes: int
 
@@ -259,7 +259,7 @@ def _compare(
         **{name: getattr(found, name) for name in Comparison.model_fields},
         stages=stages.so_far(found.matches),
         bundle=str(workspace.bundle),
-        bundle_files=bundle.files(),
+        bundle_files=exported_files(bundle),
         sent_bytes=deployed.sent_bytes,
         skipped_bytes=deployed.skipped_bytes,
     )

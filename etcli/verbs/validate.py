@@ -21,6 +21,7 @@ from etcli.recipe.fit import (
     long_cache_warning,
     padded_vocabulary_remark,
     quantising_problems,
+    twice_quantised_warning,
     vocabulary_warning,
 )
 from etcli.recipe.loaded import LoadedRecipe
@@ -95,6 +96,9 @@ def validate(loaded: LoadedRecipe, console: Console) -> Validated:
             long = long_cache_warning(loaded, model)
             if long is not None:
                 console.warn(long, code="export.long_cache")
+            twice = twice_quantised_warning(loaded, (info.dtype for info in checkpoint.tensors.values()))
+            if twice is not None:
+                console.warn(twice, code="export.quantised_twice")
             limit = runner_remark(loaded, model)
             if limit is not None:
                 console.warn(limit, code="mtk.rope_scaling")

@@ -262,3 +262,27 @@ def test_a_folder_without_a_recipe_is_said_to_be_about_the_default(tmp_path):
     assert "there is no bundle" in nameless.stderr
     assert remark in nameless.stderr
     assert remark not in etcli("deploy", "smollm2-135m", *words[1:], cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--prompt", "x", "run"), "etcli run --prompt"),
+        (("--interactive",), "etcli run --interactive"),
+        (("--set", "a.b=c", "build"), "etcli build --set"),
+        (("--arch", "aarch64", "device", "start"), "etcli device start --arch"),
+    ],
+)
+def test_an_option_before_its_verb_is_told_where_it_goes(words, told):
+    done = etcli(*words)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        f"error: {told.split()[-1]} is an option of a verb; write it after the verb: {told}"
+    ]
+
+
+def test_an_option_of_no_verb_is_not_said_to_be_of_one():
+    done = etcli("--prommpt", "x", "run")
+    assert done.returncode == 2
+    assert "--prommpt" in done.stderr
+    assert "Try: etcli --help" in done.stderr

@@ -42,6 +42,8 @@ def shown(
     )
     lines = capsys.readouterr().out.splitlines()
     table = lines[lines.index(f"Error{of} against float32 on random inputs") + 1 :]
+    (told,) = [line for line in table if "does not measure answers" in line]
+    assert "etcli export --evaluate" in told
     return [
         [cell.strip() for cell in line.replace("┃", "│").split("│")] for line in table if "┃" in line or "│" in line
     ]

@@ -8,7 +8,7 @@ import pytest
 
 from etcli.common.errors import RecipeError
 from etcli.manifests.model import ModelConfig, RopeConfig
-from etcli.recipe.fit import fit_problems
+from etcli.recipe.fit import fit_problems, twice_quantised_warning
 from etcli.recipe.loader import load
 from etcli.recipe.precisions import embedding_precision, group_size, head_precision
 from etcli.recipe.schema import Recipe
@@ -110,3 +110,24 @@ def test_a_group_must_divide_what_it_groups(write: Any, export: str, told: str |
         assert problem.message.endswith(told or "")
         assert problem.hint is not None
         assert "32, 64, 96, 192" in problem.hint
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtypes", "named"),
+    [
+        ("8da4w", ["F32", "Q4_1", "Q6_K", "Q4_1"], "Q4_1"),
+        ("8da4w", ["Q4_K", "IQ3_XXS"], "IQ3_XXS, Q4_K"),
+        ("8da4w", ["BF16", "F32", "Q8_0", "Q5_K"], None),
+        ("fp16", ["Q4_1"], None),
+    ],
+)
+def test_weights_that_are_quantised_twice_are_a_warning(write, precision, dtypes, named):
+    text = f"name: x\nmodel: {{source: s.gguf}}\nexport: {{precision: {precision}}}\n"
+    told = twice_quantised_warning(load(str(write(text))), dtypes)
+    if named is None:
+        assert told is None
+    else:
+        assert told is not None
+        assert f"({named})" in told
+        assert "--evaluate" in told
+        assert "full precision" in told

@@ -209,3 +209,11 @@ def test_a_built_in_recipe_has_no_folder_of_its_own(tmp_path, monkeypatch):
     _, document = validate(tmp_path, "llama3.1-8b-aqlm")
     (error,) = [error for error in document["errors"] if error["code"] == "source.missing"]
     assert error["hint"] == f"Set LLAMA_3_1_8B_AQLM to where it is. Relative paths start at {tmp_path}."
+
+
+def test_a_second_quantisation_is_a_warning(tmp_path, default_model):
+    recipe(tmp_path, f"name: twice\nmodel: {{source: {default_model}}}\nexport: {{precision: 8da4w}}\n")
+    for words, told in (((), ["export.quantised_twice"]), (("--set", "export.precision=fp32"), [])):
+        code, document = validate(tmp_path, *words)
+        assert code == 0, document
+        assert [warning["code"] for warning in document["warnings"]] == told

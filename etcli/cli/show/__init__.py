@@ -5,7 +5,7 @@ from __future__ import annotations
 from etcli.cli.show.builds import built, deployed
 from etcli.cli.show.exports import exported
 from etcli.cli.show.inspections import inspected
-from etcli.cli.show.lists import archived, device, devices, needs, recipes
+from etcli.cli.show.lists import archived, device, devices, following, needs, recipes
 from etcli.cli.show.programs import differences
 from etcli.cli.show.runs import compared, measured, ran, smoked
 
@@ -18,6 +18,7 @@ __all__ = [
     "devices",
     "differences",
     "exported",
+    "following",
     "inspected",
     "measured",
     "needs",

@@ -8,9 +8,10 @@ from etcli.output.console import Console
 from etcli.output.units import bytes_text, counted, estimate_text, seconds_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from etcli.export.result import PlannedWork
+    from etcli.export.result import ExportedFile, PlannedWork
     from etcli.export.stage import ExportResult
 
 
@@ -32,16 +33,18 @@ def exported(console: Console, result: ExportResult) -> None:
             names = ", ".join(f"chunk {index}" for index in result.missing_chunks)
             console.print(f"{len(result.missing_chunks)}{total} chunks are still to be exported: {names}")
         return
-    console.table(
-        f"Bundle {result.folder}",
-        ("file", "size", "sha256", "role"),
-        [(file.path, bytes_text(file.size), file.sha256[:12], file.role) for file in result.files],
-    )
+    bundle_table(console, result.folder, result.files)
     _quality(console, result)
     console.print(
         f"{result.folder} is current" if result.current else f"exported in {seconds_text(result.seconds)}",
         style="green",
     )
+
+
+def bundle_table(console: Console, folder: Path | str, files: Sequence[ExportedFile]) -> None:
+    """Every file of a bundle, with what it is for."""
+    rows = [(file.path, bytes_text(file.size), file.sha256[:12], file.role) for file in files]
+    console.table(f"Bundle {folder}", ("file", "size", "sha256", "role"), rows)
 
 
 def _quality(console: Console, result: ExportResult) -> None:
@@ -56,6 +59,8 @@ def _quality(console: Console, result: ExportResult) -> None:
         of_head = result.manifest is not None and result.manifest.precision == "aqlm"
         title = f"Error{' of the head' if of_head else ''} against float32 on random inputs"
         console.table(title, (what, "root mean square"), rows)
+        answers = "the evaluation does" if result.evaluation is not None else "etcli export --evaluate does"
+        console.print(f"This compares single products on random inputs and does not measure answers; {answers}.")
     found = result.evaluation
     if found is not None:
         figures = [

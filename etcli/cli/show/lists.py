@@ -34,6 +34,12 @@ def needs(console: Console, result: Diagnosis) -> None:
         console.print("nothing is missing", style="green")
 
 
+def following(console: Console, command: str) -> None:
+    """What to type next. It is no result, and no matter of a script's."""
+    if not console.json:
+        console.note(f"next: {command}")
+
+
 def archived(console: Console, written: SupportArchive) -> None:
     """What is in a support archive: whoever sends it on should know."""
     rows = [(name, bytes_text(size)) for name, size in written.members.items()]

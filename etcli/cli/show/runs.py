@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etcli.cli.show.inspections import QUALITIES, file_rows
+from etcli.cli.show.exports import bundle_table
+from etcli.cli.show.inspections import QUALITIES
 from etcli.output.console import Console
 from etcli.output.units import bytes_text, counted, figure_text, rate_text, seconds_text
 
@@ -26,7 +27,7 @@ def smoked(console: Console, result: SmokeResult) -> None:
     from etcli.verbs.comparison import agreement
 
     console.print()
-    console.table(f"Bundle {result.bundle}", ("file", "size", "sha256"), file_rows(result.bundle_files))
+    bundle_table(console, result.bundle, result.bundle_files)
     rows = [
         (stage.name, "current" if stage.current else stage.outcome, seconds_text(stage.seconds))
         for stage in result.stages

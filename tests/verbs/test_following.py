@@ -1,0 +1,91 @@
+"""What to type after a stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import click
+import pytest
+import samples
+from click.testing import CliRunner
+
+from etcli.cli.main import cli
+from etcli.common.workspace import Workspace
+from etcli.output.console import Console
+from etcli.recipe.loader import load
+from etcli.verbs.following import after_build, after_export
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path / "w", "smollm2-135m")
+
+
+def manifest_in(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").touch()
+
+
+def test_the_build_follows_the_export_and_the_deployment_both(work: Workspace) -> None:
+    loaded = load("smollm2-135m", ["export.chunks=2"])
+    rest = f"smollm2-135m --set export.chunks=2 --workspace {work.root}"
+    assert after_export(loaded, work) == f"etcli build {rest}"
+    manifest_in(work.build("host"))
+    assert after_export(loaded, work) == f"etcli deploy {rest}"
+
+
+@pytest.mark.parametrize(
+    ("target", "serial", "virtual", "device"),
+    [
+        ("android", None, None, ""),
+        ("android", "ABC", None, " --serial ABC"),
+        ("host", None, None, " --device virtual:x86_64"),
+        ("linux-aarch64", None, None, " --device virtual:aarch64"),
+        ("linux-aarch64", "127.0.0.1:5", None, " --serial 127.0.0.1:5"),
+        ("linux-aarch64", None, "virtual", " --device virtual"),
+    ],
+)
+def test_the_deployment_is_to_the_device_that_the_build_is_for(
+    work: Workspace, target: str, serial: str | None, virtual: str | None, device: str
+) -> None:
+    loaded = load("smollm2-135m")
+    rest = f"--workspace {work.root}"
+    assert after_build(loaded, work, target, serial=serial, virtual=virtual) == f"etcli export smollm2-135m {rest}"
+    manifest_in(work.bundle)
+    line = after_build(loaded, work, target, serial=serial, virtual=virtual)
+    assert line == f"etcli deploy smollm2-135m{device} {rest}"
+    assert parsed(line.split()[1:]).name == "deploy"
+
+
+def parsed(words: list[str]) -> click.Command:
+    command = cli.get_command(click.Context(cli), words[0])
+    assert command is not None
+    command.make_context(words[0], words[1:])
+    return command
+
+
+@pytest.mark.parametrize(("flags", "shown"), [((), True), (("-q",), False), (("--json",), False)])
+def test_export_alone_ends_with_it_for_people(
+    flags: tuple[str, ...], shown: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = SimpleNamespace(manifest=object(), dry_run=False)
+    monkeypatch.setattr("etcli.export.stage.export", lambda *_: result)
+    monkeypatch.setattr("etcli.cli.show.exported", lambda *_: None)
+    monkeypatch.setattr("etcli.cli.invocation.document", lambda *_, **__: "{}")
+    done = CliRunner().invoke(cli, ["export", "smollm2-135m", "--workspace", str(tmp_path), *flags])
+    assert done.exit_code == 0, done.output
+    assert (f"next: etcli build smollm2-135m --workspace {tmp_path}\n" in done.stderr) == shown
+
+
+def test_smokes_table_tells_the_roles_that_exports_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from etcli.cli.show.exports import bundle_table
+    from etcli.export.result import exported_files
+
+    loaded = samples.make_recipe(tmp_path)
+    manifest = samples.make_bundle(loaded, Workspace(tmp_path / "work", loaded.recipe.name))
+    bundle_table(Console(), "bundle", exported_files(manifest))
+    lines = capsys.readouterr().out.splitlines()
+    assert [cell.strip() for cell in lines[1].replace("┃", "│").split("│")] == ["file", "size", "sha256", "role"]
+    (line,) = [line for line in lines if "embedding_float32.bin" in line]
+    assert line.rstrip().endswith("embedding")
