@@ -70,7 +70,7 @@ def new_command(invocation: Invocation, path: Path, name: str | None, source: st
         invocation.console.print(f"{file}: runs etcli smoke on {path} and a virtual device; edit it, then commit it")
     for remark in written.ci.remarks:
         invocation.console.print(remark)
-    invocation.finish({"path": path, "ci": written.ci.files})
+    invocation.finish({"path": path, "ci": written.ci.files, "remarks": written.ci.remarks})
 
 
 for _sub in (list_command, show_command, schema_command, new_command):

@@ -5,6 +5,7 @@ A CI system reads them at the top of a repository, so that is where they are wri
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,6 +40,13 @@ SYSTEMS = {
 _PLAIN = re.compile(r"[\w./+@=, -]+", re.ASCII)
 
 
+TO_FILL_IN = (
+    "before the job can pass, fill in ETCLI (a wheel's path or URL, or git+https://...@COMMIT: no package index has etcli) and ETCLI_TORCH_INDEX "
+    "(PyTorch's own index of CPU builds, where pip knows none), at the top of the file or as variables of your CI"
+)
+"""What nothing but the user knows, as a sentence."""
+
+
 @dataclass(frozen=True)
 class WrittenCi:
     """The files that were written, and what the user has to add to a file of theirs."""
@@ -50,7 +58,22 @@ class WrittenCi:
 def ci_text(system: str, recipes: Sequence[str]) -> str:
     """The job file of `system` for `recipes`, paths from the top of the repository."""
     one = SYSTEMS[system]
-    return render(one.template, version=etcli.__version__, recipes=list(recipes), place=one.place)
+    install = render("ci/install.sh.j2", place=one.place).rstrip("\n")
+    return render(
+        one.template,
+        version=etcli.__version__,
+        recipes=list(recipes),
+        place=one.place,
+        install=install,
+        torch=_torch(),
+    )
+
+
+def _torch() -> str:
+    """The CPU build of the PyTorch that this etcli asks for, as pip takes it."""
+    asked = (re.fullmatch(r"torch==([0-9.]+)", text) for text in importlib.metadata.requires("etcli") or ())
+    release = next((match[1] for match in asked if match is not None), None)
+    return f"torch=={release or importlib.metadata.version('torch').partition('+')[0]}+cpu"
 
 
 def check_ci(systems: Sequence[str], recipe: Path) -> None:
@@ -110,7 +133,7 @@ def write_ci(systems: Sequence[str], recipe: Path) -> WrittenCi:
             hint="See to the folder's permissions and space.",
             file=files[-1],
         ) from None
-    return WrittenCi(tuple(files), tuple(remarks))
+    return WrittenCi(tuple(files), (*remarks, TO_FILL_IN))
 
 
 def _places(recipe: Path) -> tuple[Path, str]:

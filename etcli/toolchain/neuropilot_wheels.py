@@ -139,9 +139,17 @@ def _own_need(package: str, python: Interpreter) -> Need:
     problem = ToolError.problem(
         message,
         code="neuropilot.worker_package",
-        hint=f"Install it: {shlex.quote(str(python.path))} -m pip install {shlex.quote(f'{package}=={_public(here)}' if here else package)}",
+        hint=_install_own(package, here, python),
     )
     return needed(name, why, problem, str(python.path))
+
+
+def _install_own(package: str, here: str | None, python: Interpreter) -> str:
+    pip = f"{shlex.quote(str(python.path))} -m pip install"
+    if package == "etcli":
+        # no package index has it, and anyone could take a name that is free there
+        return f"Install it from where this one came, a wheel or a folder with its source: {pip} PATH"
+    return f"Install it: {pip} {shlex.quote(f'{package}=={_public(here)}' if here else package)}"
 
 
 def _public(version: str) -> str:

@@ -174,6 +174,76 @@ def listing(system: str, recipes: list[str]) -> str:
     return "\n".join(lines)
 
 
+def installing(system: str) -> str:
+    """The script that installs etcli; it is the same wherever it stands."""
+    found = {re.sub(r"(?s).*(?=case )", "", script) for script in scripts(system) if "pip install" in script}
+    assert len({text.split('"$ETCLI"\n')[0] for text in found}) == 1
+    return min(found, key=len)
+
+
+def pip_calls(system: str, folder: Path, **environment: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """What came of the script, and the calls of a pip that does nothing, and has no torch where $NO_TORCH says so."""
+    programs = folder / "programs"
+    programs.mkdir()
+    python = programs / "python"
+    python.write_text(f'#!/bin/sh\necho "$@" >> {folder}/calls\ncase "$NO_TORCH $*" in "1 "*torch==*) exit 1 ;; esac\n')
+    python.chmod(0o755)
+    jobs = github()["env"] if system == "github" else gitlab()[".etcli"]["variables"]
+    values = {"ETCLI": "", "ETCLI_TORCH_INDEX": "", "TORCH": jobs["TORCH"], **environment}
+    script = f"export PATH={shlex.quote(str(programs))}:$PATH\n{installing(system)}"
+    done = in_bash(script, folder, **values)
+    calls = folder / "calls"
+    return done, calls.read_text().splitlines() if calls.exists() else []
+
+
+@pytest.mark.parametrize("value", ["", "etcli", "etcli==0.1.0", "etcli[hub]"])
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_job_never_installs_by_a_bare_name(system: str, value: str, tmp_path: Path) -> None:
+    done, calls = pip_calls(system, tmp_path, ETCLI=value)
+    assert done.returncode == 1
+    assert calls == []
+    (line,) = done.stderr.splitlines()
+    assert "set it to a wheel's path or URL" in line
+    assert SYSTEMS[system].place in line
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize(
+    "value", ["wheels/etcli-1-py3-none-any.whl", "https://e.test/etcli.whl", "git+https://e.test/etcli@0123abc"]
+)
+def test_a_job_installs_the_cpu_build_first_and_then_what_was_filled_in(
+    system: str, value: str, tmp_path: Path
+) -> None:
+    done, calls = pip_calls(system, tmp_path, ETCLI=value, ETCLI_TORCH_INDEX="https://e.test/cpu")
+    assert done.returncode == 0, done.stderr
+    torch, own = calls
+    assert re.fullmatch(r"-m pip install --extra-index-url https://e\.test/cpu torch==[0-9.]+\+cpu", torch)
+    assert own == f"-m pip install {value}"
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_job_that_finds_no_cpu_build_names_the_variable(system: str, tmp_path: Path) -> None:
+    done, calls = pip_calls(system, tmp_path, ETCLI="./etcli.whl", NO_TORCH="1")
+    assert done.returncode == 1
+    assert len(calls) == 1
+    assert "--extra-index-url" not in calls[0]
+    assert "ETCLI_TORCH_INDEX" in done.stderr.splitlines()[-1]
+
+
+def test_the_values_to_be_filled_in_are_empty_or_the_repositorys() -> None:
+    names = ("ETCLI", "ETCLI_TORCH_INDEX")
+    assert [gitlab()[".etcli"]["variables"][name] for name in names] == ["", ""]
+    assert [github()["env"][name] for name in names] == [f"${{{{ vars.{name} }}}}" for name in names]
+
+
+def test_the_command_ends_with_what_is_to_be_filled_in(repository: Path) -> None:
+    done = CliRunner().invoke(cli, ["recipe", "new", str(repository / "own.yaml"), "--ci", "github"])
+    assert done.exit_code == 0, done.output
+    last = done.output.splitlines()[-1]
+    assert "ETCLI " in last
+    assert "ETCLI_TORCH_INDEX" in last
+
+
 def test_github_matrix_comes_from_the_list_of_recipes(repository: Path) -> None:
     output = repository / "output"
     done = in_bash(listing("github", ["models/etcli.yaml", "own.yaml"]), repository, GITHUB_OUTPUT=str(output))

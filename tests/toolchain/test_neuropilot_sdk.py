@@ -259,3 +259,11 @@ def test_another_executorch_than_this_etclis_is_refused(tmp_path: Path) -> None:
     assert need.problem.code == "neuropilot.worker_package"
     local = {**RIGHT, "torch": metadata.version("torch").partition("+")[0] + "+cu999"}
     assert wheels_of(tmp_path, local)["torch for the NPU's compiler"].status == "ok"
+
+
+def test_etcli_itself_is_never_to_be_installed_by_its_bare_name(tmp_path: Path) -> None:
+    without = {name: version for name, version in RIGHT.items() if name != "etcli"}
+    need = wheels_of(tmp_path, without)["etcli for the NPU's compiler"]
+    assert need.problem is not None
+    assert need.problem.hint is not None
+    assert need.problem.hint.endswith(" -m pip install PATH")
