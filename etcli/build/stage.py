@@ -27,6 +27,7 @@ from etcli.common.locks import exclusive, holder
 from etcli.common.workspace import Workspace
 from etcli.manifests.build import BuildManifest
 from etcli.output.console import Console
+from etcli.recipe.completing import completed_hints
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST
 from etcli.recipe.resolved import write_resolved
@@ -94,7 +95,10 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
         console.note(f"waiting for another process that uses {folder}: {holder(lock)}")
 
     try:
-        with exclusive(lock, on_wait=waiting, what=f"build of {loaded.recipe.name} for {target.name}"):
+        with (
+            exclusive(lock, on_wait=waiting, what=f"build of {loaded.recipe.name} for {target.name}"),
+            completed_hints(loaded, workspace, {"build": _words(options, target.name)}),
+        ):
             planned = _planned(inputs, options)
             if planned.current:
                 console.note(f"build for {target.name}: current")
@@ -107,6 +111,13 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
             hint="Free some space there, or make it writable, or name another place with --workspace.",
             file=error.filename,
         ) from error
+
+
+def _words(options: BuildOptions, target: str) -> tuple[str, ...]:
+    """The options that a command that builds the same again has to have."""
+    named = (("--ndk", options.ndk), ("--executorch", options.executorch))
+    places = tuple(word for flag, path in named if path is not None for word in (flag, str(path)))
+    return ("--target", target, *places, *(("--library",) if options.library else ()))
 
 
 def _found(asked: Asked, options: BuildOptions, console: Console) -> tuple[HostTools, tuple[Path, ...]]:

@@ -29,6 +29,7 @@ from etcli.run.preparing import (
     open_bundle,
     place_program,
     runner_sha256,
+    started,
 )
 from etcli.run.session import Session
 from etcli.run.talk import STOP_SECONDS, Interrupts, Talk
@@ -104,8 +105,7 @@ def converse(
                 carried.runner.reader(job),
                 capture,
                 timeout_s,
-                program.name,
-                carried.runner.explain,
+                started(program, carried.runner, build, options),
             )
             host = _Host(loaded, build, carried, options, dialogue, talk, console)
             try:

@@ -143,5 +143,5 @@ def bad_output(message: str) -> RunError:
     return RunError(
         message,
         code="run.bad_output",
-        hint="The runner on the device is damaged or of another version: run `etcli deploy`, or build again first.",
+        hint="The runner on the device is damaged or of another version: run `etcli build`, then `etcli deploy`.",
     )

@@ -21,9 +21,12 @@ from etcli.device.platform import check_platform
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.run_record import Sampling
 from etcli.output.console import Console
+from etcli.recipe.completing import completed_hints
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import MANIFEST, command_line, require_bundle
 from etcli.run.binary import Placed, place_binary
+from etcli.run.commands import commands_for
+from etcli.run.failure import Started
 from etcli.run.options import RunOptions
 from etcli.run.prompt import open_bundle_tokenizer
 from etcli.run.runners import RUNNERS, Job, Launch, Runner
@@ -64,13 +67,15 @@ def open_bundle(loaded: LoadedRecipe, workspace: Workspace, options: RunOptions,
         raise EtcliError.many([problem])
     folder = options.bundle or workspace.bundle
     bundle = require_bundle(loaded, workspace, folder, stale_ok=options.stale_ok, console=console)
+    with completed_hints(loaded, workspace, {}):
+        tokenizer = open_bundle_tokenizer(bundle, folder)
     temperature = recipe.run.temperature if options.temperature is None else options.temperature
     if temperature == 0 and not options.greedy:
         _remark_on_greedy(loaded, options, console)
     return Carried(
         bundle=bundle,
         folder=folder,
-        tokenizer=open_bundle_tokenizer(bundle, folder),
+        tokenizer=tokenizer,
         runner=RUNNERS[recipe.run.runner],
         chat=recipe.run.chat if options.chat is None else options.chat,
         system=recipe.run.system if options.system is None else options.system,
@@ -162,13 +167,16 @@ def holding(
         RunError: the device's CPU lacks what the build uses.
         DeviceError: the device is gone, or in use for too long.
     """
-    build = choose_build(loaded, workspace, device, options, console)
-    rebuild = command_line("build", loaded, workspace, "--target", build.target)
-    check_platform(carried.bundle, build.manifest, device, rebuild=rebuild, force=options.force, console=console)
-    check_cpu(build.manifest, device, rebuild=rebuild, force=options.force, console=console)
-    with device_lock(device, what, console):
-        _check_deployed(loaded, workspace, device, carried, build, options, console)
-        yield build
+    commands = commands_for(device, options)
+    with completed_hints(loaded, workspace, commands):
+        build = choose_build(loaded, workspace, device, options, console)
+        commands["build"] = ("--target", build.target)
+        rebuild = command_line("build", loaded, workspace, *commands["build"])
+        check_platform(carried.bundle, build.manifest, device, rebuild=rebuild, force=options.force, console=console)
+        check_cpu(build.manifest, device, rebuild=rebuild, force=options.force, console=console)
+        with device_lock(device, what, console):
+            _check_deployed(loaded, workspace, device, carried, build, options, console)
+            yield build
 
 
 def place_program(
@@ -180,6 +188,17 @@ def place_program(
         return Placed(f"{folder}/bin/{runner.program}")
     others = device_libraries(loaded) if runner.opens else ()
     return place_binary(device, folder, options.runner_binary, build.manifest, runner.opens, others)
+
+
+def started(program: Placed, runner: Runner, build: LocalBuild, options: RunOptions) -> Started:
+    """What is known of the program, should it fail."""
+    return Started(
+        path=program.path,
+        own=options.runner_binary is not None,
+        speaks=runner is RUNNERS["etcli"],
+        told=runner.explain,
+        backends=build.manifest.backends,
+    )
 
 
 def runner_sha256(binary: Path | None, build: LocalBuild, runner: Runner) -> str | None:
@@ -230,9 +249,7 @@ def _check_deployed(
         target=build.target,
         build_sha256=build.sha256,
     )
-    words = ["--target", options.target] if options.target else []
-    words += ["--bundle", str(options.bundle)] if options.bundle else []
-    words += ["--serial", device.serial]
+    words = commands_for(device, options)["deploy"]
     if difference is not None:
         if not options.stale_ok or deployed is None:
             raise StaleError(

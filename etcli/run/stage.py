@@ -30,6 +30,7 @@ from etcli.run.preparing import (
     open_bundle,
     place_program,
     runner_sha256,
+    started,
 )
 from etcli.run.prompt import prompt_ids
 from etcli.run.session import Session, run_program
@@ -106,7 +107,7 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
             finally:
                 answer.finish()  # whatever is said next begins a line of its own
         if session.ended_by is None and (answer.stats is None or answer.failure is not None or session.code != 0):
-            raise explain(device, facts, session, capture, program.name, runner.explain)
+            raise explain(device, facts, session, capture, started(program, runner, build, options))
         record = make_record(
             recipe.name,
             runner=recipe.run.runner,
@@ -127,7 +128,7 @@ def run(loaded: LoadedRecipe, workspace: Workspace, device: Device, options: Run
         capture.record(record)
         if session.ended_by == "timeout" and not record.tokens:
             late = f"the run was ended after {recipe.run.timeout_s:g} s (run.timeout_s) before its first token"
-            raise never_answered(device, session, capture, program.name, late)
+            raise never_answered(device, session, capture, started(program, runner, build, options), late)
         console.detail(f"    kept in {capture.folder}")
     return _ended(record, session, capture, recipe.run.timeout_s, console)
 

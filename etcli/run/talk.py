@@ -6,7 +6,7 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from etcli.common.errors import DeviceError, EtcliError, RunError
@@ -14,7 +14,7 @@ from etcli.device.base import Device, Stream
 from etcli.manifests.run_record import DeviceFacts
 from etcli.run.capture import STDERR, Capture
 from etcli.run.events import AnyEvent, Kept, Loaded, Note, Refused, Start
-from etcli.run.failure import explain, never_answered
+from etcli.run.failure import Started, explain, never_answered
 from etcli.run.outcome import bad_output
 from etcli.run.runners import Reader
 from etcli.run.session import LONGEST_LINE, Lines, Session
@@ -34,8 +34,7 @@ class Talk:
     reader: Reader
     capture: Capture
     timeout_s: float | None
-    program: str
-    told: Callable[[int], str | None]
+    program: Started
     session: Session = field(default_factory=Session)
     loaded: Loaded | None = None
 
@@ -114,7 +113,7 @@ class Talk:
         self.session.stderr = self.stream.stderr
         self.capture.text(STDERR, self.session.stderr)
         self.session.seconds = time.monotonic() - self._began
-        return explain(self.device, self.facts, self.session, self.capture, self.program, self.told)
+        return explain(self.device, self.facts, self.session, self.capture, self.program)
 
 
 class Interrupts:

@@ -209,7 +209,7 @@ def ending_problem(tokens: Sequence[int], stop_ids: Sequence[int], most: int) ->
     return RunError.problem(
         f"the device {how} token {min(end, most)}, where the answer ends: it gave {len(tokens)}",
         code="smoke.ending",
-        hint="Build and deploy again (etcli build --clean, etcli deploy); if it stays, please report it with the recipe.",
+        hint="Build and deploy again (`etcli build --clean`, then `etcli deploy`); if it stays, please report it with the recipe.",
     )
 
 

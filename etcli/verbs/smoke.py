@@ -26,8 +26,10 @@ from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.run_record import RunRecord
 from etcli.output.console import Console
 from etcli.output.junit import Case, Suite, write_junit
+from etcli.recipe.completing import completed_hints
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.run.binary import check_binary
+from etcli.run.commands import commands_for
 from etcli.run.prompt import open_bundle_tokenizer
 from etcli.run.stage import RunOptions, run
 from etcli.tables.targets import known_target
@@ -144,20 +146,21 @@ def _smoke(
 ) -> SmokeResult:
     device = stages.run("device", lambda: _device(options, console, stages), check=CHECKS["device"][0])
     target = stages.run("device", lambda: _target(loaded, device, options.target))
-    # An export may take long; what the build and the run after it lack is known before.
-    ahead = options.build(target, dry_run=True)
-    stages.run("build", lambda: build(loaded, workspace, ahead, console), check=CHECKS["build"][0], ahead=True)
-    if (binary := options.runner_binary) is not None:
-        check = f"{binary.name} is a program for {target}"
-        stages.run("run", lambda: check_binary(binary, known_target(target)), check=check, ahead=True)
-    bundle = stages.run("export", lambda: _export(loaded, workspace, console, stages))
-    stages.run("build", lambda: _build(loaded, workspace, options.build(target), console, stages))
-    with contextlib.ExitStack() as held:  # from the deployment to the end of the run nobody else's comes between
-        lock = device_lock(device, f"smoke of {loaded.recipe.name}", console)
-        stages.run("deploy", lambda: held.enter_context(lock), check="the device is free", ahead=True)
-        deployed = stages.run("deploy", lambda: _deploy(loaded, workspace, device, target, console, stages))
-        record = stages.run("run", lambda: _run(loaded, workspace, device, target, binary, console, stages))
-    return stages.run("compare", lambda: _compare(loaded, workspace, bundle, deployed, record, console, stages))
+    with completed_hints(loaded, workspace, commands_for(device, RunOptions(target=target))):
+        # An export may take long; what the build and the run after it lack is known before.
+        ahead = options.build(target, dry_run=True)
+        stages.run("build", lambda: build(loaded, workspace, ahead, console), check=CHECKS["build"][0], ahead=True)
+        if (binary := options.runner_binary) is not None:
+            check = f"{binary.name} is a program for {target}"
+            stages.run("run", lambda: check_binary(binary, known_target(target)), check=check, ahead=True)
+        bundle = stages.run("export", lambda: _export(loaded, workspace, console, stages))
+        stages.run("build", lambda: _build(loaded, workspace, options.build(target), console, stages))
+        with contextlib.ExitStack() as held:  # from the deployment to the end of the run nobody else's comes between
+            lock = device_lock(device, f"smoke of {loaded.recipe.name}", console)
+            stages.run("deploy", lambda: held.enter_context(lock), check="the device is free", ahead=True)
+            deployed = stages.run("deploy", lambda: _deploy(loaded, workspace, device, target, console, stages))
+            record = stages.run("run", lambda: _run(loaded, workspace, device, target, binary, console, stages))
+        return stages.run("compare", lambda: _compare(loaded, workspace, bundle, deployed, record, console, stages))
 
 
 def _device(options: SmokeOptions, console: Console, stages: Stages) -> Device:
@@ -282,7 +285,7 @@ def _mismatch(found: Comparison) -> MismatchError:
     return MismatchError(
         f"the device's tokens differ from the reference's at {found.first_difference}{gap}",
         code="smoke.mismatch",
-        hint="Export and build again (etcli export --force, etcli build --clean); if it stays, the backend computes something else: "
+        hint="Export and build again (`etcli export --force`, then `etcli build --clean`); if it stays, the backend computes something else: "
         "--set export.backend=portable --set export.precision=fp32 tells whether it is the delegate.",
     )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,6 +106,73 @@ def test_end_without_a_result_is_an_error(run_script: RunScript, status: int) ->
 def test_result_with_a_bad_exit_status_is_an_error(run_script: RunScript) -> None:
     error = fails(run_script, samples.script(samples.answer_lines([samples.STOP_ID]), after="kill -SEGV $$"))
     assert error.problems[0].code == "run.sigsegv"
+
+
+def hint_of(error: RunError) -> str:
+    (problem,) = error.problems
+    return problem.hint or ""
+
+
+def test_a_program_for_another_cpu_has_one_remedy_and_its_place_is_the_devices(
+    run_script: RunScript, scene: Scene
+) -> None:
+    error = fails(run_script, "#!/bin/sh\necho 'sh: r: Exec format error' >&2\nexit 126\n")
+    (problem,) = error.problems
+    program = f"{scene.loaded.recipe.device_dir}/bin/etcli_llama_runner"
+    assert problem.code == "run.cannot_start"
+    assert f"{program} could not be started (exit status 126)" in problem.message
+    assert str(problem.file) == program
+    remedy, kept = hint_of(error).splitlines()
+    assert "another kind of CPU" in remedy
+    assert "permission" not in remedy
+    assert kept.startswith("Everything it printed")
+
+
+def test_commands_in_hints_are_whole(run_script: RunScript, scene: Scene) -> None:
+    """With the recipe, the workspace and the device, so that they can be typed."""
+    hint = hint_of(fails(run_script, "#!/bin/sh\necho 'sh: r: Exec format error' >&2\nexit 126\n"))
+    after = f" --workspace {scene.workspace.root}`"
+    assert f"`etcli build {scene.loaded.path} --target host{after}" in hint
+    assert f"`etcli deploy {scene.loaded.path} --serial local-1{after}" in hint
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Backend XnnpackBackend is not registered, error 0x20",
+        "c.pte needs the backend XnnpackBackend, which this program was built without",
+    ],
+)
+def test_a_backend_that_the_build_has_was_lost_on_the_device(run_script: RunScript, tmp_path: Path, said: str) -> None:
+    line = samples.event("error", code="runner.method", message=said)
+    hint = hint_of(fails(run_script, samples.script([line], after="exit 3")))
+    assert "not the build's any more" in hint
+    assert "`etcli deploy" in hint
+    assert "--verify" in hint
+    assert "etcli build" not in hint
+    own = c_program(tmp_path, f"fputs({json.dumps(line + chr(10))}, stdout); return 3;")
+    hint = hint_of(fails(run_script, "#!/bin/sh\nexit 0\n", runner_binary=own))
+    assert "link XnnpackBackend whole into it" in hint
+    assert "etcli deploy" not in hint
+
+
+@pytest.mark.parametrize("status", [0, 2])
+def test_a_program_of_the_users_that_does_not_speak_the_protocol(
+    run_script: RunScript, tmp_path: Path, status: int
+) -> None:
+    own = c_program(tmp_path, f'puts("README.md"); return {status};')
+    error = fails(run_script, "#!/bin/sh\nexit 0\n", runner_binary=own)
+    assert error.problems[0].code == "run.no_protocol"
+    assert "runner's protocol" in error.problems[0].message
+    assert "--runner-binary is no runner" in hint_of(error)
+
+
+def c_program(folder: Path, body: str) -> Path:
+    """A program of this machine whose `main` is `body`."""
+    source = folder / "own.c"
+    source.write_text(f"#include <stdio.h>\nint main(void) {{ {body} }}\n")
+    subprocess.run(["cc", str(source), "-o", str(folder / "own")], check=True, timeout=60)
+    return folder / "own"
 
 
 def test_program_that_is_no_runner(run_script: RunScript) -> None:
@@ -216,7 +285,7 @@ def test_timeout_before_the_first_token_tells_what_was_heard(run_script: RunScri
     assert problem.code == "run.timeout"
     assert "before its first token" in problem.message
     assert "XnnpackBackend is not registered" in problem.message
-    assert "Build with XnnpackBackend" in (problem.hint or "")
+    assert "The build has XnnpackBackend" in (problem.hint or "")
     assert "It had loaded" in (problem.hint or "")
 
 
