@@ -60,12 +60,15 @@ def schema_command(invocation: Invocation) -> None:
     help="Write a job file for this CI system too (repeatable), for PATH as it is where there is one.",
 )
 def new_command(invocation: Invocation, path: Path, name: str | None, source: str | None, ci: tuple[str, ...]) -> None:
-    """Write a commented starter recipe to PATH (etcli.yaml); an existing file is left alone."""
-    from etcli.recipe.starter import write_new
+    """Write a commented starter recipe to PATH (etcli.yaml); an existing file is left alone.
 
-    written = write_new(path, name=name, source=source, ci=ci)
-    if written.starter:
-        invocation.console.print(f"{path}: edit it, then run: etcli validate {path}")
+    Precision, chunks and cache are chosen by the size of the checkpoint, where --source is on this machine.
+    """
+    from etcli.verbs.starting import start
+
+    started = start(path, name=name, source=source, ci=ci)
+    written = started.new
+    show.started(invocation.console, path, started)
     for file in written.ci.files:
         invocation.console.print(f"{file}: runs etcli smoke on {path} and a virtual device; edit it, then commit it")
     for remark in written.ci.remarks:

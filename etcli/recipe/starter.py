@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from etcli.common.errors import UsageError
@@ -39,10 +39,7 @@ model:
 
 _COMMON = """
 export:
-  backend: xnnpack              # portable | xnnpack
-  precision: fp32
-  chunks: {chunks}                     # programs that the layers are divided into, equally
-  shapes: [32t512c, 1t512c]     # tokens per call and cache length: prompt shapes, and exactly one of a single token
+{export}
 
 # build:
 #   target: linux-aarch64       # by default the one that fits the device
@@ -57,11 +54,51 @@ run:
 """
 
 
-def starter_text(name: str, source: str | None = None) -> str:
+@dataclass(frozen=True)
+class StarterExport:
+    """The `export` of a starter; `why` is the remark beside the precision."""
+
+    precision: str = "fp32"
+    embedding: str | None = None
+    chunks: int = 1
+    shapes: str = "[32t512c, 1t512c]"
+    why: str = ""
+
+    def divided(self, chunks: int) -> StarterExport:
+        """The same with so many chunks."""
+        return replace(self, chunks=chunks)
+
+    def settings(self) -> list[str]:
+        """The same as `--set` takes it."""
+        return [f"export.{key}={value}" for key, value, _ in self._rows()]
+
+    def text(self) -> str:
+        """The lines of the mapping."""
+        return "\n".join(
+            f"  {f'{key}: {value}':<29} {f'# {why}' if why else ''}".rstrip() for key, value, why in self._rows()
+        )
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        return [
+            ("backend", "xnnpack", "portable | xnnpack"),
+            ("precision", self.precision, self.why),
+            *([("embedding", self.embedding, "the table of tokens, with 8-bit weights")] if self.embedding else []),
+            ("chunks", str(self.chunks), "programs that the layers are divided into, equally"),
+            (
+                "shapes",
+                self.shapes,
+                "tokens per call and cache length: prompt shapes, and exactly one of a single token",
+            ),
+        ]
+
+
+def starter_text(name: str, source: str | None = None, export: StarterExport | None = None) -> str:
     """A recipe called `name` that reads `source`, or inherits the default model without one; it loads as it is."""
     if source is None:
-        return _INHERITED.format(name=_scalar(name), parent=DEFAULT) + _COMMON.format(name=name, chunks=5)
-    return _OWN.format(name=_scalar(name), source=_scalar(source)) + _COMMON.format(name=name, chunks=1)
+        chosen = export or StarterExport(chunks=5)
+        return _INHERITED.format(name=_scalar(name), parent=DEFAULT) + _COMMON.format(name=name, export=chosen.text())
+    chosen = export or StarterExport()
+    return _OWN.format(name=_scalar(name), source=_scalar(source)) + _COMMON.format(name=name, export=chosen.text())
 
 
 def write_starter(path: Path, *, name: str | None = None, source: str | None = None) -> Path:
@@ -76,8 +113,7 @@ def write_starter(path: Path, *, name: str | None = None, source: str | None = N
     """
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path} exists", code="recipe.exists", hint="Give another path, or remove it.", file=path)
-    if name is None:
-        name = name_from(path.absolute().parent.name)
+    name = _name(path, name)
     if not re.fullmatch(NAME_PATTERN, name) or re.search(r"[0-9]+t[0-9]+c", name):
         raise UsageError(
             f"{name!r} is not a recipe name",
@@ -87,13 +123,30 @@ def write_starter(path: Path, *, name: str | None = None, source: str | None = N
     wrong = malformed(source) if source is not None else None
     if wrong is not None:
         raise UsageError(f"{shorten(wrong)} in the source is not a variable", code="recipe.variable", hint=HINT)
+    _write(path, starter_text(name, source))
+    return path
+
+
+def rewrite_starter(path: Path, *, name: str | None, source: str, export: StarterExport) -> None:
+    """Replace what `write_starter` has just written by the same with another `export`.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+    _write(path, starter_text(_name(path, name), source, export))
+
+
+def _name(path: Path, name: str | None) -> str:
+    return name_from(path.absolute().parent.name) if name is None else name
+
+
+def _write(path: Path, text: str) -> None:
     try:
-        write_atomically(path, starter_text(name, source))
+        write_atomically(path, text)
     except OSError as error:
         raise UsageError(
             f"cannot write {path}: {error.strerror}", code="recipe.unwritable", hint="Give another path.", file=path
         ) from None
-    return path
 
 
 @dataclass(frozen=True)

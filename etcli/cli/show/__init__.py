@@ -5,7 +5,7 @@ from __future__ import annotations
 from etcli.cli.show.builds import built, deployed
 from etcli.cli.show.exports import exported
 from etcli.cli.show.inspections import inspected
-from etcli.cli.show.lists import archived, device, devices, following, needs, recipes
+from etcli.cli.show.lists import archived, device, devices, following, needs, recipes, started
 from etcli.cli.show.programs import differences
 from etcli.cli.show.runs import compared, measured, ran, smoked
 
@@ -25,4 +25,5 @@ __all__ = [
     "ran",
     "recipes",
     "smoked",
+    "started",
 ]

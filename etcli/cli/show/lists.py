@@ -9,9 +9,12 @@ from etcli.output.console import Console
 from etcli.output.units import bytes_text, counted
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from etcli.recipe.support import ListedRecipe
     from etcli.verbs.devices import DeviceInfo, ListedDevice
     from etcli.verbs.doctor import Diagnosis
+    from etcli.verbs.starting import Started
     from etcli.verbs.support_archive import SupportArchive
 
 
@@ -32,6 +35,20 @@ def needs(console: Console, result: Diagnosis) -> None:
         console.print(f"{counted(count, 'thing')} {'is' if count == 1 else 'are'} missing", style="bold red")
     else:
         console.print("nothing is missing", style="green")
+
+
+def started(console: Console, path: Path, result: Started) -> None:
+    """What to do with a starter, and what its export was chosen by."""
+    if not result.new.starter:
+        return
+    console.print(f"{path}: edit it, then run: etcli validate {path}")
+    if result.export is not None:
+        console.note(f"precision {result.export.precision}: {result.export.why}")
+    if result.unread:
+        console.note(
+            "the checkpoint could not be looked at, so this is written for a small one; "
+            "for half a billion parameters and more see: etcli recipe show llama3.2-1b-8da4w"
+        )
 
 
 def following(console: Console, command: str) -> None:
@@ -88,6 +105,10 @@ def device(console: Console, info: DeviceInfo) -> None:
             ("emulated", "yes" if facts.emulated else "no"),
             ("memory", f"{bytes_text(info.memory_available_bytes)} available of {bytes_text(info.memory_total_bytes)}"),
             ("/data/local/tmp", f"{bytes_text(info.free_bytes)} free of {bytes_text(info.storage_bytes)}"),
+            *(
+                (f"deployed in {held.folder}", bytes_text(held.bytes) if held.bytes is not None else "size not told")
+                for held in info.deployments
+            ),
             ("temperature", _heat(info)),
             ("adb protocol", info.protocol),
             ("targets", ", ".join(info.targets) or "none"),
