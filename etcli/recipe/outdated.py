@@ -83,9 +83,13 @@ def stale_problem(what: str, why: str, command: str) -> Problem:
     )
 
 
-def command_line(verb: str, loaded: LoadedRecipe, workspace: Workspace, *options: str) -> str:
-    """`etcli VERB RECIPE ...` as a user would type it here: with the `--set`s given, and `--workspace` where the default is another."""
-    words = ["etcli", verb, recipe_argument(loaded), *options]
+def command_line(verb: str, loaded: LoadedRecipe, workspace: Workspace, *options: str, named: bool = True) -> str:
+    """`etcli VERB RECIPE ...` as a user would type it here: with the `--set`s given, and `--workspace` where the default is another.
+
+    Without `named`, a recipe that the user left out is left out here too.
+    """
+    recipe = [recipe_argument(loaded)] if named or loaded.argument is not None else []
+    words = ["etcli", verb, *recipe, *options]
     for setting in loaded.sets:
         words += ["--set", setting]
     default = Path(os.environ.get("ETCLI_WORKSPACE") or ".etcli")

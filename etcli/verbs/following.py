@@ -13,7 +13,7 @@ _VIRTUAL = {"host": "virtual:x86_64", "linux-aarch64": "virtual:aarch64"}
 def after_export(loaded: LoadedRecipe, workspace: Workspace) -> str:
     """The line after an export: the build, or where there is one already the deployment."""
     built = any(workspace.builds.glob(f"*/{MANIFEST}"))
-    return command_line("deploy" if built else "build", loaded, workspace)
+    return command_line("deploy" if built else "build", loaded, workspace, named=False)
 
 
 def after_build(
@@ -21,7 +21,7 @@ def after_build(
 ) -> str:
     """The line after a build for `target`: the deployment to the device that was named or that takes it, or the export that lacks."""
     if not (workspace.bundle / MANIFEST).is_file():
-        return command_line("export", loaded, workspace)
+        return command_line("export", loaded, workspace, named=False)
     device = virtual or (None if serial else _VIRTUAL.get(target))
     words = ["--device", device] if device else ["--serial", serial] if serial else []
-    return command_line("deploy", loaded, workspace, *words)
+    return command_line("deploy", loaded, workspace, *words, named=False)

@@ -35,6 +35,15 @@ def test_the_build_follows_the_export_and_the_deployment_both(work: Workspace) -
     assert after_export(loaded, work) == f"etcli deploy {rest}"
 
 
+def test_a_recipe_that_was_not_typed_need_not_be(work: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ETCLI_RECIPE", raising=False)
+    monkeypatch.chdir(work.root.parent)
+    (work.root.parent / "etcli.yaml").write_text("name: mine\nextends: smollm2-135m\n")
+    mine = Workspace(work.root.parent / ".etcli", "mine")
+    assert after_export(load(None), mine) == "etcli build"
+    assert after_export(load("etcli.yaml"), mine) == "etcli build etcli.yaml"
+
+
 @pytest.mark.parametrize(
     ("target", "serial", "virtual", "device"),
     [
