@@ -14,6 +14,8 @@ import click
 
 _SPAN = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 
+_SIZE = re.compile(r"(?P<number>[0-9]{1,15}(?:\.[0-9]{1,6})?) ?(?P<unit>[KMG])?(?P<binary>i)?B?", re.IGNORECASE)
+
 
 class NumberList(click.ParamType[tuple[int, ...]]):
     """`0,2-4` as sorted, distinct numbers."""
@@ -42,6 +44,25 @@ class FiniteRange(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value!r} is no number", param, ctx)
         return number
+
+
+class ByteCount(click.ParamType[int]):
+    """`64MB`, `1.5 GB`, `4194304`: bytes by powers of 1000, as etcli prints them, or by powers of 1024 with `MiB`."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """A whole number of bytes above 0."""
+        if isinstance(value, int):
+            return value
+        match = _SIZE.fullmatch(str(value).strip())
+        count = 0
+        if match is not None:
+            base = 1024 if match["binary"] else 1000
+            count = int(float(match["number"]) * base ** " KMG".index((match["unit"] or " ").upper()))
+        if count <= 0:
+            self.fail(f"{value!r} is no size such as 64MB or 2GiB", param, ctx)
+        return count
 
 
 class MinRatio(click.ParamType[tuple[str | None, float]]):

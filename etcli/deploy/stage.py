@@ -17,6 +17,7 @@ from etcli.deploy.fit import check_fit
 from etcli.deploy.folder import check_folder, hashes
 from etcli.deploy.plan import Plan, make_plan, to_hash
 from etcli.deploy.result import DeployOptions, DeployResult, PlannedFile
+from etcli.deploy.room import room_hint
 from etcli.deploy.wanted import Sources, WantedFile, verify_contents, wanted_files
 from etcli.device.base import Device
 from etcli.device.builds import choose_build
@@ -266,6 +267,6 @@ def _check_space(device: Device, folder: str, plan: Plan) -> int | None:
             f"{device.serial} has not enough space for {folder}: {need / 1e6:,.1f} MB needed "
             f"({plan.space_bytes / 1e6:,.1f} MB and 5 % to spare), {free / 1e6:,.1f} MB free",
             code="deploy.no_space",
-            hint="Free space on the device, or remove an old deployment: etcli clean OLD_RECIPE --on-device",
+            hint=room_hint(device, folder),
         )
     return free

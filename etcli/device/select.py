@@ -44,7 +44,7 @@ def select_device(*, serial: str | None, virtual: str | None, console: Console) 
             )
         from etcli.device.virtual import ensure
 
-        return AdbDevice(AdbServer.from_environment(), ensure(_arch(virtual), console=console).serial)
+        return AdbDevice(AdbServer.from_environment(), ensure(virtual_arch(virtual), console=console).serial)
     server = AdbServer.from_environment()
     server.ensure_running()
     listed = _without_dead_virtual_ones(server, server.devices())
@@ -133,7 +133,12 @@ def connected_devices() -> list[Connected]:
     return [Connected(listed.serial, listed.state, _facts(server, listed)) for listed in found]
 
 
-def _arch(virtual: str) -> str:
+def virtual_arch(virtual: str) -> str:
+    """The processor that `virtual[:ARCH]` names, by default aarch64.
+
+    Raises:
+        UsageError: it is not of that form.
+    """
     kind, _, arch = virtual.partition(":")
     arch = arch or "aarch64"
     from etcli.device.virtual import ARCHES

@@ -6,12 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from etcli.common.errors import UsageError
+from etcli.common.errors import DeviceError, Problems, UsageError
 from etcli.device import virtual
 from etcli.device.adb import AdbDevice
+from etcli.device.deployments import HeldDeployment, held_deployments
 from etcli.device.fit import fitting_targets
 from etcli.device.platform import npu_libraries
-from etcli.device.select import compare_adb_versions, connected_devices
+from etcli.device.select import compare_adb_versions, connected_devices, virtual_arch
 from etcli.device.sensors import read_sensors
 from etcli.device.virtual.spec import Protocol
 from etcli.manifests.bench import Sensors
@@ -45,7 +46,7 @@ class DeviceInfo:
 
     `platform` is the id of its NPU, None where nothing can be compiled for it or its properties contradict one another; `npu_libraries` are
     paths of the NPU's libraries in its own system. `protocol` is that of its adb daemon: `old` before Android 7. `sensors` is what it tells of
-    temperatures and clocks without root, `properties` all that `getprop` lists.
+    temperatures and clocks without root, `properties` all that `getprop` lists. `deployments` are those of etcli in their usual place.
     """
 
     facts: DeviceFacts
@@ -60,17 +61,19 @@ class DeviceInfo:
     targets: tuple[str, ...]
     platform: str | None
     npu_libraries: tuple[str, ...]
+    deployments: tuple[HeldDeployment, ...]
 
 
 @dataclass(frozen=True)
 class StartedDevice:
-    """A virtual device that runs."""
+    """A virtual device that runs; `data_limit` is the room of its /data in bytes, None for what this machine has."""
 
     name: str
     arch: str
     serial: str
     props: dict[str, str]
     protocol: Protocol
+    data_limit: int | None
 
 
 @dataclass(frozen=True)
@@ -130,11 +133,21 @@ def device_info(device: AdbDevice) -> DeviceInfo:
         targets=tuple(fitting_targets(device)),
         platform=platform,
         npu_libraries=npu_libraries(device),
+        deployments=held_deployments(device),
     )
 
 
-def start_virtual(arch: str, props: Sequence[str], console: Console, *, protocol: Protocol = "new") -> StartedDevice:
+def start_virtual(
+    arch: str,
+    props: Sequence[str],
+    console: Console,
+    *,
+    protocol: Protocol = "new",
+    data_limit: int | None = None,
+) -> StartedDevice:
     """Start the default virtual device of `arch` with the properties `K=V` and the adb protocol, or find it running with them.
+
+    With `data_limit`, in bytes, its /data has that room, and its files last until it stops.
 
     Raises:
         UsageError: a property is not of that form.
@@ -150,15 +163,45 @@ def start_virtual(arch: str, props: Sequence[str], console: Console, *, protocol
                 hint="As in --set-prop ro.soc.model=MT6991",
             )
         wanted[key] = value
-    device = virtual.start(arch, wanted, protocol=protocol, console=console)
-    return StartedDevice(device.spec.name, arch, device.serial, device.spec.props, device.spec.protocol)
+    device = virtual.start(arch, wanted, protocol=protocol, data_limit=data_limit, console=console)
+    spec = device.spec
+    return StartedDevice(spec.name, arch, device.serial, spec.props, spec.protocol, spec.data_limit)
 
 
-def stop_virtual(arch: str | None, console: Console) -> tuple[str, ...]:
-    """Stop the default virtual device of `arch`, or every one that runs; return the names of those that did."""
-    running = [known.spec.name for known in virtual.list_devices() if known.running is not None]
-    names = running if arch is None else [name for name in running if name == virtual.default_name(arch)]
-    for name in names:
+def stop_virtual(wanted: Sequence[str], console: Console) -> tuple[str, ...]:
+    """Stop virtual devices, all that run where none is named; return the names of those that ran.
+
+    Args:
+        wanted: each a name or a serial as `list_devices` shows them, or `virtual[:ARCH]` for the default one of that processor.
+
+    Raises:
+        UsageError: `virtual:ARCH` names no processor of virtual devices.
+        DeviceError: some are none of ours, all of them at once; or one does not stop.
+    """
+    known = virtual.list_devices()
+    chosen, problems = set(), Problems()
+    for word in wanted:
+        names = (
+            {virtual.default_name(virtual_arch(word))} if word.partition(":")[0] == "virtual" else _named(word, known)
+        )
+        if not names:
+            there = ", ".join(f"{item.spec.name} ({item.serial})" for item in known) or "none"
+            problems.add(
+                DeviceError.problem(
+                    f"{word} is no virtual device of etcli (there are: {there})",
+                    code="virtual_device.unknown",
+                    hint="`etcli device list` shows names and serials; phones are not stopped.",
+                )
+            )
+        chosen |= names
+    problems.raise_if_any(DeviceError)
+    running = [item.spec.name for item in known if item.running is not None]
+    stopped = [name for name in running if not wanted or name in chosen]
+    for name in stopped:
         virtual.stop(name)
         console.detail(f"stopped {name}")
-    return tuple(names)
+    return tuple(stopped)
+
+
+def _named(word: str, known: Sequence[virtual.VirtualDevice]) -> set[str]:
+    return {item.spec.name for item in known if word in (item.spec.name, item.serial)}

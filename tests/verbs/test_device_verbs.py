@@ -4,8 +4,10 @@ import json
 import subprocess
 import sys
 
+import click
 import pytest
 
+from etcli.cli.values import ByteCount
 from etcli.device.program import adb_command
 
 
@@ -40,15 +42,59 @@ def test_a_virtual_device_from_start_to_stop(etcli):
     assert 0 < info["result"]["free_bytes"] <= info["result"]["storage_bytes"]
     assert info["result"]["protocol"] == "new"
     assert info["result"]["properties"]["ro.soc.model"] == "MT6991"
+    assert info["result"]["deployments"] == []
+    put = "mkdir -p /data/local/tmp/etcli/mine && echo {} >/data/local/tmp/etcli/mine/.etcli-manifest.json"
+    subprocess.run([adb_command(), "-s", serial, "shell", put], check=True, timeout=60)
+    (held,) = etcli("device", "info", "--serial", serial)[1]["result"]["deployments"]
+    assert (held["name"], held["folder"]) == ("mine", "/data/local/tmp/etcli/mine")
+    assert held["bytes"] >= 0
     assert set(info["result"]["sensors"]) >= {"temperatures_c", "clocks_mhz"}
     code, again = etcli("device", "start", "--arch", "x86_64", "--protocol", "old")
     assert (code, again["result"]["protocol"]) == (0, "old")
     code, info = etcli("device", "info", "--serial", again["result"]["serial"])
     assert (code, info["result"]["protocol"], info["result"]["targets"]) == (0, "old", ["host"])
+    code, info = etcli("device", "info", "--serial", again["result"]["serial"])
+    assert [item["name"] for item in info["result"]["deployments"]] == ["mine"], "through the old protocol too"
     assert etcli("device", "stop")[1]["result"]["stopped"] == [started["result"]["name"]]
     assert etcli("device", "stop")[1]["result"]["stopped"] == []
     listed = etcli("device", "list")[1]["result"]["devices"]
     assert ("virtual-x86_64", "stopped", "") in [(item["name"], item["state"], item["serial"]) for item in listed]
+
+
+def test_stop_takes_what_list_shows_and_what_other_verbs_take(etcli):
+    name = "virtual-x86_64"
+
+    def start(*words):
+        code, started = etcli("device", "start", "--arch", "x86_64", *words)
+        assert code == 0, started
+        return started["result"]
+
+    small = start("--data-limit", "64MB")
+    assert small["data_limit"] == 64_000_000
+    storage = etcli("device", "info", "--serial", small["serial"])[1]["result"]["storage_bytes"]
+    assert 60_000_000 < storage < 70_000_000
+    code, document = etcli("device", "stop", "nobody", "also-nobody", name)
+    assert (code, [error["code"] for error in document["errors"]]) == (4, ["virtual_device.unknown"] * 2)
+    assert f"{name} ({small['serial']})" in document["errors"][0]["message"]
+    assert etcli("device", "stop", "--device", "virtual")[1]["result"]["stopped"] == [], "that is the one for aarch64"
+    ways = ([name], [small["serial"]], ["-s", small["serial"]], ["--device", "virtual:x86_64"], ["--arch", "x86_64"])
+    for words in ways:
+        words = [start()["serial"] if word == small["serial"] else word for word in words]
+        start()
+        assert etcli("device", "stop", *words)[1]["result"]["stopped"] == [name], words
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("64MB", 64_000_000), ("1.5 GiB", 3 << 29), ("4194304", 4 << 20), ("2k", 2000), ("7B", 7)]
+)
+def test_sizes_as_people_write_them(text, count):
+    assert ByteCount().convert(text, None, None) == count
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "MB", "1TB", "nan", "0.1"])
+def test_what_is_no_size(text):
+    with pytest.raises(click.BadParameter, match="is no size"):
+        ByteCount().convert(text, None, None)
 
 
 @pytest.mark.parametrize("text", ["novalue", "=x"])
