@@ -12,7 +12,7 @@ from etcli.common.workspace import Workspace
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.outdated import command_line
 
-_BARE = re.compile(r"`etcli (?P<verb>export|build|deploy|run|smoke|clean)(?P<flags>(?: --[a-z][a-z-]*)*)`")
+_BARE = re.compile(r"`etcli (?P<verb>export|build|deploy|run|smoke|clean)(?P<flags>(?: --[a-z][a-z-]*(?: [0-9]+)?)*)`")
 """A command without a recipe, as `etcli deploy --verify` in backquotes."""
 
 

@@ -40,7 +40,7 @@ def check_binary(binary: Path, target: Target) -> ElfFacts:
         raise UsageError(
             f"{binary} is for {elf.machine}, the device needs {target.machine} (target {target.name})",
             code="run.binary_machine",
-            hint="Compile it with the toolchain that `etcli build` renders for this target.",
+            hint="Compile it with the toolchain file that the build for this target has in its folder.",
             file=binary,
         )
     if elf.interpreter is not None and elf.interpreter != target.interpreter:

@@ -62,7 +62,7 @@ def explain(device: Device, facts: DeviceFacts, session: Session, capture: Captu
         what += ", and nothing that it printed is of the runner's protocol"
         hint = (
             "The program given with --runner-binary is no runner that etcli can talk to (docs/runner-protocol.md): "
-            "give one that speaks the protocol, or leave the option out for the one that `etcli build` makes."
+            "give one that speaks the protocol, or leave the option out for the build's own."
         )
     not_begun = code == "run.cannot_start"
     if not_begun and known:

@@ -154,7 +154,9 @@ def _manifest(folder: Path) -> BundleManifest:
         return BundleManifest.read(folder / MANIFEST)
     except FileNotFoundError:
         raise UsageError(
-            f"{folder} is not a bundle: it has no {MANIFEST}", code="bundle.missing", hint="Run: etcli export"
+            f"{folder} is not a bundle: it has no {MANIFEST}",
+            code="bundle.missing",
+            hint="Name the folder that `etcli export` made, .etcli/NAME/bundle, or a packed bundle.",
         ) from None
 
 

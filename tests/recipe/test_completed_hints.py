@@ -20,6 +20,8 @@ def test_a_bare_command_gets_recipe_sets_workspace_and_what_its_verb_needs(tmp_p
     text = completed(
         "Run `etcli export`, then `etcli deploy --verify`.", loaded, workspace, {"deploy": ("--serial", "A 1")}
     )
+    jobs = completed("`etcli build --jobs 1`", loaded, workspace, {})
+    assert jobs == f"`etcli build 'a b.yaml' --jobs 1 {after}"
     assert (
         text == f"Run `etcli export 'a b.yaml' {after}, then `etcli deploy 'a b.yaml' --verify --serial 'A 1' {after}."
     )
