@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from etcli.common.errors import EtcliError
 from etcli.device.base import Device
 from etcli.device.deployments import held_deployments
@@ -15,14 +13,13 @@ _MOST = 5
 
 def room_hint(device: Device, folder: str) -> str:
     """How to make room for a deployment in `folder`: other deployments by name and size, where there are any."""
-    others = []
-    with contextlib.suppress(EtcliError):
+    free = "Free space on the device, or export a smaller bundle (another precision, a smaller model)"
+    try:
         others = [held for held in held_deployments(device) if held.folder != folder]
+    except EtcliError:
+        return f"{free}."
     if not others:
-        return (
-            "Free space on the device, or export a smaller bundle (another precision, a smaller model); "
-            "no other deployment of etcli was found there."
-        )
+        return f"{free}; no other deployment of etcli was found there."
     told = ", ".join(
         held.name if held.bytes is None else f"{held.name} ({bytes_text(held.bytes)})" for held in others[:_MOST]
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 
+from etcli.common.errors import DeviceError
 from etcli.device.base import Device
 from etcli.device.deployed import MANIFEST, PENDING, ROOT
 from etcli.manifests.base import NAME_PATTERN
@@ -42,5 +44,7 @@ def held_deployments(device: Device) -> tuple[HeldDeployment, ...]:
 
 
 def _bytes(device: Device, folder: str) -> int | None:
-    told = _DU.match(device.shell(["du", "-sk", folder], timeout=_DU_SECONDS).stdout)
+    told = None
+    with contextlib.suppress(DeviceError):  # slow storage: a size that is not told must not cost all the rest
+        told = _DU.match(device.shell(["du", "-sk", folder], timeout=_DU_SECONDS).stdout)
     return int(told[1]) * 1024 if told is not None and told[2] == folder else None

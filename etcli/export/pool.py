@@ -208,7 +208,7 @@ class Pool:
                 worker.last.append(line)
 
     def _tell(self) -> None:
-        """Say what is under way: the longest at work, and how many more."""
+        """Say what is under way: the task of the worker that was started first, and how many more."""
         busy = [worker for worker in self._workers if worker.task is not None]
         if not busy:
             return

@@ -22,6 +22,7 @@ from etcli.manifests.build import BuildManifest, ElfFacts
 from etcli.manifests.bundle import BundleManifest
 from etcli.manifests.model import ModelConfig
 from etcli.manifests.quantised import quality_remarks
+from etcli.output.units import counted
 from etcli.pte.facts import ProgramFacts
 from etcli.pte.read import read_program
 from etcli.recipe.outdated import MANIFEST
@@ -119,7 +120,7 @@ def _inspect(path: Path) -> Inspection:
             return _stage_output(path)
         if found := _made_by_stages(path):
             raise UsageError(
-                f"{path} is a workspace folder, which holds {len(found)} things to look into",
+                f"{path} is a workspace folder, which holds {counted(len(found), 'thing')} to look into",
                 code="inspect.workspace",
                 hint="\n".join(shlex.join(["etcli", "inspect", str(folder)]) for folder in found),
             )
