@@ -38,7 +38,7 @@ def test_scaled_positions(
     def reached(*_: object) -> None:
         raise Reached
 
-    monkeypatch.setattr("etcli.export.stage.vocabulary_warning", reached)
+    monkeypatch.setattr("etcli.export.remarks.vocabulary_warning", reached)
     with pytest.raises(Reached):
         export_here(document, tmp_path, exporting)
     for console in (validating, exporting):
