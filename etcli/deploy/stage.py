@@ -105,7 +105,9 @@ def _deploy(
         verify_contents(tuple(file for file in wanted if file.path in sending))
         up_to_date = not plan.changes and current is not None and unstamped(current) == manifest
         # Content that only a hash could tell is written down again with its new stamps, so that the next deployment need not hash it.
-        restamp = current is None or len(untouched(current, listing)) < len(current.files)
+        restamp = current is None or any(
+            file.path in listing and listing[file.path].stamp != file.stamp for file in current.files
+        )
         free = None if up_to_date else _check_space(device, folder, plan)
         if not options.dry_run and (restamp or not up_to_date):
             try:

@@ -25,6 +25,7 @@ from etcli.device.shelltext import script
 LINK = f"{ROOT}/.etcli-lock"
 
 _RELEASE_SECONDS = 10.0
+_ASK_SECONDS = 10.0
 _AGAIN_SECONDS = 0.5
 _HELD, _BUSY, _LOST = "held", "busy", "lost"
 
@@ -85,7 +86,6 @@ class HeldLink:
         self._word = secrets.token_hex(4)
         self._stream: Stream | None = None
         self._over = threading.Event()
-        self._decided = threading.Event()
         self._taken: str | None = None
         self._keeper: threading.Thread | None = None
         self.complaint = ""
@@ -98,7 +98,6 @@ class HeldLink:
         """
         answer = self._ask("first")
         if answer.word == _HELD:
-            self._decided.set()
             self._keeper = threading.Thread(target=self._keep, args=(answer,), name="etcli-device-lock", daemon=True)
             self._keeper.start()
             return None
@@ -108,13 +107,17 @@ class HeldLink:
         self.complaint = answer.rest
         return None
 
-    def taken_by(self, timeout: float) -> str | None:
+    def taken_by(self) -> str | None:
         """Who took the device while the connection was broken, an empty text where that cannot be told; None where nobody did.
 
-        It is waited at most `timeout` seconds until that is known.
+        The device itself is asked: the thread that looks after the link may not have noticed yet that its connection is none any more.
         """
-        if self._keeper is not None:
-            self._decided.wait(timeout)
+        if self._keeper is None or self._taken is not None:
+            return self._taken
+        with contextlib.suppress(DeviceError):  # whoever needs the device finds out soon enough
+            words = self._device.shell(["readlink", LINK], timeout=_ASK_SECONDS).stdout.strip().split(" ", 3)
+            if self._word not in words[:3]:
+                return words[3] if len(words) > 3 else ""
         return self._taken
 
     def release(self) -> None:
@@ -146,7 +149,6 @@ class HeldLink:
                 for _ in answer.stream.lines():
                     if self._over.is_set():
                         break
-            self._decided.clear()
             while True:
                 if self._over.wait(_AGAIN_SECONDS):
                     return
@@ -158,8 +160,6 @@ class HeldLink:
             if answer.word == _LOST:
                 self._taken = answer.rest
                 answer.connection.close()
-            self._decided.set()
-            if answer.word == _LOST:
                 return
 
 

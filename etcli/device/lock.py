@@ -24,7 +24,6 @@ WAIT = "ETCLI_DEVICE_WAIT"
 """The variable that says how many seconds a device in use is waited for; without it, until it is free."""
 
 _LOOK_SECONDS = 0.3
-_DECISION_SECONDS = 10.0
 
 _mine = threading.local()
 """The links that this thread holds, by serial: a stage within a stage (`run` within `bench`) has the device already."""
@@ -72,7 +71,7 @@ def still_held(device: Device) -> None:
         DeviceError: code `device.lock_lost`, another etcli took it meanwhile, and may have changed what is on it.
     """
     link = _links().get(device.serial)
-    if link is None or (taken := link.taken_by(_DECISION_SECONDS)) is None:
+    if link is None or (taken := link.taken_by()) is None:
         return
     who = f": {taken}" if taken else ""
     raise DeviceError(

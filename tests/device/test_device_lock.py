@@ -243,6 +243,18 @@ def test_what_is_no_link_of_ours_is_replaced(new_protocol: AdbDevice, text: str)
     assert link(new_protocol) == ""
 
 
+def test_a_link_that_another_has_is_seen_though_our_own_connection_looks_whole(new_protocol: AdbDevice) -> None:
+    other = "4194000 99 0a0b0c0d etcli deploy of theirs"
+    with device_lock(new_protocol, "run of mine", QUIET):
+        still_held(new_protocol)
+        new_protocol.shell(script('rm -f "$1"; ln -s "$2" "$1"', LINK, other))
+        with pytest.raises(DeviceError, match=r"took the device: etcli deploy of theirs$") as caught:
+            still_held(new_protocol)
+        assert caught.value.problems[0].code == "device.lock_lost"
+    assert link(new_protocol) == other, "what is another's stays"
+    new_protocol.shell(["rm", LINK])
+
+
 def test_a_device_without_room_for_a_link_works_all_the_same(new_protocol: AdbDevice) -> None:
     new_protocol.shell(["mkdir", LINK])
     try:
