@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,8 +32,23 @@ def test_the_build_follows_the_export_and_the_deployment_both(work: Workspace) -
     loaded = load("smollm2-135m", ["export.chunks=2"])
     rest = f"smollm2-135m --set export.chunks=2 --workspace {work.root}"
     assert after_export(loaded, work) == f"etcli build {rest}"
-    manifest_in(work.build("host"))
-    assert after_export(loaded, work) == f"etcli deploy {rest}"
+    samples.make_build(loaded, work)
+    assert after_export(loaded, work) == f"etcli deploy smollm2-135m --device virtual:x86_64 {rest.split(' ', 1)[1]}"
+
+
+def test_of_several_builds_the_newest_that_fits_is_deployed(work: Workspace) -> None:
+    loaded = load("smollm2-135m")
+    ways = {"android": "", "host": " --device virtual:x86_64", "linux-aarch64": " --device virtual:aarch64"}
+    for age, (target, device) in enumerate(ways.items()):
+        samples.make_build(loaded, work, target=target)
+        os.utime(work.build(target) / "manifest.json", (1000 + age, 1000 + age))
+        assert after_export(loaded, work) == f"etcli deploy smollm2-135m{device} --workspace {work.root}"
+    samples.make_build(loaded, work, target="linux-aarch64", recipe_sha256="0" * 64)
+    assert after_export(loaded, work) == f"etcli deploy smollm2-135m --device virtual:x86_64 --workspace {work.root}"
+    (work.build("host") / "manifest.json").write_text("{")
+    assert after_export(loaded, work) == f"etcli deploy smollm2-135m --workspace {work.root}"
+    samples.make_build(loaded, work, target="android", recipe_sha256="0" * 64)
+    assert after_export(loaded, work) == f"etcli build smollm2-135m --workspace {work.root}"
 
 
 def test_a_recipe_that_was_not_typed_need_not_be(work: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
