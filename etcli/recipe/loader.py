@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from etcli.common.errors import EtcliError, Problem, RecipeError
 from etcli.recipe.checks import cross_checks
 from etcli.recipe.inheritance import read_chain
 from etcli.recipe.loaded import LoadedRecipe, Location
-from etcli.recipe.lookup import find_recipe
+from etcli.recipe.lookup import RecipeFile, find_recipe
 from etcli.recipe.normal import normalised
 from etcli.recipe.overrides import read_setting
 from etcli.recipe.paths import rebase
@@ -27,7 +28,20 @@ def load(argument: str | None, sets: Sequence[str] = ()) -> LoadedRecipe:
     Raises:
         RecipeError: with every problem found, each with file, line and column, or naming its `--set`.
     """
-    file = find_recipe(argument)
+    return _load(find_recipe(argument), sets, argument)
+
+
+def load_text(text: str, path: Path) -> LoadedRecipe:
+    """As `load`, of the recipe that `path` would be if `text` were written there.
+
+    Raises:
+        RecipeError: as `load`.
+    """
+    path = path.absolute()
+    return _load(RecipeFile(path, path.parent, builtin=False, content=text), (), str(path))
+
+
+def _load(file: RecipeFile, sets: Sequence[str], argument: str | None) -> LoadedRecipe:
     problems: list[Problem] = []
     chain = read_chain(file, problems)
     written, base = chain.written, chain.base

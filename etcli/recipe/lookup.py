@@ -18,11 +18,15 @@ MAX_BYTES = 256 * 1024
 
 @dataclass(frozen=True)
 class RecipeFile:
-    """A recipe file. `folder` is what its relative paths start from; a built-in recipe has none of its own and takes its user's."""
+    """A recipe file. `folder` is what its relative paths start from; a built-in recipe has none of its own and takes its user's.
+
+    `content` is the text of one that is not written yet.
+    """
 
     path: Path
     folder: Path
     builtin: bool
+    content: str | None = None
 
     def text(self) -> str:
         """The file's text.
@@ -30,6 +34,8 @@ class RecipeFile:
         Raises:
             RecipeError: it cannot be read, is too large, or is not UTF-8.
         """
+        if self.content is not None:
+            return self.content
         try:
             with self.path.open("rb") as file:
                 content = file.read(MAX_BYTES + 1)

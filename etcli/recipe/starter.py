@@ -68,10 +68,6 @@ class StarterExport:
         """The same with so many chunks."""
         return replace(self, chunks=chunks)
 
-    def settings(self) -> list[str]:
-        """The same as `--set` takes it."""
-        return [f"export.{key}={value}" for key, value, _ in self._rows()]
-
     def text(self) -> str:
         """The lines of the mapping."""
         return "\n".join(
@@ -101,19 +97,22 @@ def starter_text(name: str, source: str | None = None, export: StarterExport | N
     return _OWN.format(name=_scalar(name), source=_scalar(source)) + _COMMON.format(name=name, export=chosen.text())
 
 
-def write_starter(path: Path, *, name: str | None = None, source: str | None = None) -> Path:
+def write_starter(
+    path: Path, *, name: str | None = None, source: str | None = None, export: StarterExport | None = None
+) -> Path:
     """Write a starter recipe to a new file and return its path.
 
     Args:
         name: the recipe's name, by default made from the folder's.
         source: the checkpoint as `model.source` has it, by default the built-in one.
+        export: None for the usual one.
 
     Raises:
         UsageError: there is such a file already, `name` is no name, `source` has a broken `${`, or the folder cannot be written.
     """
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path} exists", code="recipe.exists", hint="Give another path, or remove it.", file=path)
-    name = _name(path, name)
+    name = starter_name(path, name)
     if not re.fullmatch(NAME_PATTERN, name) or re.search(r"[0-9]+t[0-9]+c", name):
         raise UsageError(
             f"{name!r} is not a recipe name",
@@ -123,30 +122,18 @@ def write_starter(path: Path, *, name: str | None = None, source: str | None = N
     wrong = malformed(source) if source is not None else None
     if wrong is not None:
         raise UsageError(f"{shorten(wrong)} in the source is not a variable", code="recipe.variable", hint=HINT)
-    _write(path, starter_text(name, source))
-    return path
-
-
-def rewrite_starter(path: Path, *, name: str | None, source: str, export: StarterExport) -> None:
-    """Replace what `write_starter` has just written by the same with another `export`.
-
-    Raises:
-        UsageError: the folder cannot be written.
-    """
-    _write(path, starter_text(_name(path, name), source, export))
-
-
-def _name(path: Path, name: str | None) -> str:
-    return name_from(path.absolute().parent.name) if name is None else name
-
-
-def _write(path: Path, text: str) -> None:
     try:
-        write_atomically(path, text)
+        write_atomically(path, starter_text(name, source, export))
     except OSError as error:
         raise UsageError(
             f"cannot write {path}: {error.strerror}", code="recipe.unwritable", hint="Give another path.", file=path
         ) from None
+    return path
+
+
+def starter_name(path: Path, name: str | None) -> str:
+    """The name of a starter in `path`: `name`, or one made from its folder's."""
+    return name_from(path.absolute().parent.name) if name is None else name
 
 
 @dataclass(frozen=True)
@@ -157,7 +144,14 @@ class New:
     ci: WrittenCi
 
 
-def write_new(path: Path, *, name: str | None = None, source: str | None = None, ci: Sequence[str] = ()) -> New:
+def write_new(
+    path: Path,
+    *,
+    name: str | None = None,
+    source: str | None = None,
+    ci: Sequence[str] = (),
+    export: StarterExport | None = None,
+) -> New:
     """A starter recipe in `path`, and a job file for each CI system of `ci`, which may also be written for a recipe that is there.
 
     Raises:
@@ -171,7 +165,7 @@ def write_new(path: Path, *, name: str | None = None, source: str | None = None,
     if there:
         load(f"./{path}" if not path.is_absolute() else str(path))
     else:
-        write_starter(path, name=name, source=source)
+        write_starter(path, name=name, source=source, export=export)
     return New(not there, write_ci(kinds, path) if kinds else WrittenCi(()))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from etcli.common.errors import ExitCode, UsageError
-from etcli.recipe.loader import load
+from etcli.recipe.loader import load, load_text
 from etcli.recipe.starter import name_from, starter_text, write_starter
 from etcli.recipe.support import unsupported
 
@@ -34,6 +34,14 @@ def test_commented_keys_are_right_when_uncommented(write):
     recipe = load(str(write(text))).recipe
     assert (recipe.model.source, recipe.model.sha256, recipe.build.target) == ("PATH", None, "linux-aarch64")
     assert recipe.deploy.dir == "/data/local/tmp/etcli/mine"
+
+
+def test_it_loads_before_it_is_written_as_afterwards(tmp_path):
+    path, source = tmp_path / "r.yaml", "model/x.gguf"
+    before = load_text(starter_text("mine", source), path)
+    assert not path.exists()
+    assert before == load(str(write_starter(path, name="mine", source=source)))
+    assert before.resolve_path(before.recipe.model.source) == tmp_path / source
 
 
 def test_an_existing_file_is_left_alone(tmp_path):

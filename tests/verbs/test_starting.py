@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from etcli.checkpoint.layout import expected_shapes
 from etcli.checkpoint.opening import open_checkpoint
 from etcli.cli.main import cli
+from etcli.common.errors import RecipeError
 from etcli.export.plan import make_plan
 from etcli.recipe.fit import fit_problems
 from etcli.recipe.loader import load
@@ -155,6 +156,28 @@ def test_sizes_that_no_groups_divide_stay_floats(checkpoint: Callable[..., Path]
     loaded = load(str(tmp_path / "etcli.yaml"))
     assert (loaded.recipe.export.precision, loaded.recipe.export.embedding) == ("fp16", None)
     assert list(fit_problems(loaded, open_checkpoint(source).config)) == []
+
+
+def test_another_refusal_is_not_said_to_be_of_groups(
+    checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RecipeError("no", code="recipe.chunks")
+
+    checkpoint(**LLAMA_1B)
+    monkeypatch.setattr("etcli.verbs.starting.make_plan", refuse)
+    new(tmp_path, "--source", "model")
+    text = (tmp_path / "etcli.yaml").read_text()
+    assert "precision: fp32" in text
+    assert "4-bit" not in text
+
+
+def test_a_name_that_is_none_leaves_nothing(checkpoint: Callable[..., Path], tmp_path: Path) -> None:
+    checkpoint(**LLAMA_1B)
+    words = ["recipe", "new", str(tmp_path / "etcli.yaml"), "--name", "No Name", "--source", "model"]
+    done = CliRunner().invoke(cli, words)
+    assert "is not a recipe name" in str(done.exception)
+    assert not (tmp_path / "etcli.yaml").exists()
 
 
 def test_a_small_model_stays_in_float32(random_llama: Callable[..., Path], tmp_path: Path) -> None:
