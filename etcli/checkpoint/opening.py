@@ -34,6 +34,14 @@ FORMATS: tuple[Format, ...] = (
 )
 
 
+def recognised(path: Path) -> bool:
+    """Whether first bytes or file names are those of a checkpoint, good or not; False where `path` cannot be read."""
+    try:
+        return any(kind.recognises(path) for kind in FORMATS)
+    except OSError:
+        return False
+
+
 def examine(path: Path, adapter: Path | None = None) -> tuple[Checkpoint | None, list[Problem]]:
     """The checkpoint at `path`, or everything that its headers show to be wrong. Reads no tensor, imports no torch.
 

@@ -15,7 +15,7 @@ from etcli.build.described import STAGE
 from etcli.checkpoint.base import Checkpoint
 from etcli.checkpoint.checks import header_problems
 from etcli.checkpoint.layout import expected_shapes
-from etcli.checkpoint.opening import open_checkpoint
+from etcli.checkpoint.opening import open_checkpoint, recognised
 from etcli.common.errors import EtcliError, UsageError
 from etcli.manifests.base import FileEntry
 from etcli.manifests.build import BuildManifest, ElfFacts
@@ -118,7 +118,7 @@ def _inspect(path: Path) -> Inspection:
     if path.is_dir():
         if (path / MANIFEST).is_file():
             return _stage_output(path)
-        if found := _made_by_stages(path):
+        if not recognised(path) and (found := _made_by_stages(path)):
             raise UsageError(
                 f"{path} is a workspace folder, which holds {counted(len(found), 'thing')} to look into",
                 code="inspect.workspace",

@@ -66,6 +66,15 @@ def test_a_checkpoint_folder(random_llama):
     assert found.checkpoint.dtypes == {"F32": found.checkpoint.tensors}
 
 
+@pytest.mark.parametrize("place", ["bundle", "build/x", "other/bundle"])
+def test_a_checkpoint_folder_may_hold_a_stages_output(random_llama, tmp_path, place):
+    folder = tmp_path / "model"
+    shutil.copytree(random_llama(tokenizer=True), folder)
+    (folder / place).mkdir(parents=True)
+    (folder / place / "manifest.json").write_text("{}")
+    assert inspect(folder).kind == "checkpoint"
+
+
 def test_what_is_no_file_is_never_opened(tmp_path):
     pipe = tmp_path / "model.pte"
     os.mkfifo(pipe)
