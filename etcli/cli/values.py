@@ -14,7 +14,10 @@ import click
 
 _SPAN = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 
-_SIZE = re.compile(r"(?P<number>[0-9]{1,15}(?:\.[0-9]{1,6})?) ?(?P<unit>[KMG])?(?P<binary>i)?B?", re.IGNORECASE)
+_SIZE = re.compile(r"(?P<number>[0-9]{1,15}(?:\.[0-9]{1,6})?) ?(?:(?P<unit>[KMG])(?P<binary>i)?)?B?", re.IGNORECASE)
+
+_MOST_BYTES = (1 << 63) - 1
+"""What the kernel counts sizes in: above it there is no room to be had."""
 
 
 class NumberList(click.ParamType[tuple[int, ...]]):
@@ -52,7 +55,7 @@ class ByteCount(click.ParamType[int]):
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """A whole number of bytes above 0."""
+        """A whole number of bytes above 0, of at most 63 bits."""
         if isinstance(value, int):
             return value
         match = _SIZE.fullmatch(str(value).strip())
@@ -62,6 +65,8 @@ class ByteCount(click.ParamType[int]):
             count = int(float(match["number"]) * base ** " KMG".index((match["unit"] or " ").upper()))
         if count <= 0:
             self.fail(f"{value!r} is no size such as 64MB or 2GiB", param, ctx)
+        if count > _MOST_BYTES:
+            self.fail(f"{value!r} is more than the {_MOST_BYTES:,} bytes that a file system counts", param, ctx)
         return count
 
 

@@ -91,9 +91,15 @@ def test_sizes_as_people_write_them(text, count):
     assert ByteCount().convert(text, None, None) == count
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "MB", "1TB", "nan", "0.1"])
+@pytest.mark.parametrize("text", ["", "0", "-1", "MB", "1TB", "nan", "0.1", "64i", "64iB", "64 iB"])
 def test_what_is_no_size(text):
     with pytest.raises(click.BadParameter, match="is no size"):
+        ByteCount().convert(text, None, None)
+
+
+@pytest.mark.parametrize("text", ["9999999999999GB", "8589934592GiB"])
+def test_a_size_that_nothing_has(text):
+    with pytest.raises(click.BadParameter, match="is more than the 9,223,372,036,854,775,807 bytes"):
         ByteCount().convert(text, None, None)
 
 
