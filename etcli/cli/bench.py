@@ -107,13 +107,14 @@ def command(
         if html is not None:
             write_page(html, [report for pair in comparison.pairs for report in (pair.a, pair.b)], comparison.pairs)
         show.compared(invocation.console, comparison)
-        if min_ratio:
+        if not min_ratio:
+            _refuse_typed("unlike_ok", because="without --min-ratio: nothing is judged")
+        else:
             comparison = judge(comparison, dict(min_ratio), unlike_ok=unlike_ok)
             invocation.console.print("passed: no figure is worse than it may be", style="bold green")
         invocation.finish(comparison)
         return
-    if min_ratio or unlike_ok:
-        raise click.UsageError("--min-ratio and --unlike-ok go with --compare")
+    _refuse_typed("min_ratio", "unlike_ok", because="without --compare: nothing is judged")
     options = BenchOptions(
         runs=runs,
         warm_up=warm_up,
@@ -137,6 +138,18 @@ def command(
     if html is not None:
         invocation.console.note(f"page: {html}")
     invocation.finish_devices(results)
+
+
+def _refuse_typed(*names: str, because: str) -> None:
+    """Options that mean nothing here are a misunderstanding where they were typed; a CI job may have them in its environment for all its steps."""
+    context = click.get_current_context()
+    typed = [
+        f"--{name.replace('_', '-')}"
+        for name in names
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    ]
+    if typed:
+        raise click.UsageError(f"{' and '.join(typed)} {because}")
 
 
 def _refuse_beside_compare() -> None:

@@ -11,6 +11,8 @@ from bench_reports import DEVICE, make_report, write_document
 from click.testing import CliRunner
 
 from etcli.cli.main import cli
+from etcli.verbs.bench.comparing import compare
+from etcli.verbs.bench.figures import figures_of
 from etcli.verbs.bench.spread import ratio_interval
 
 STEADY = (10.0, 10.1, 10.2, 10.1, 10.0)
@@ -126,6 +128,44 @@ def test_too_few_runs_are_not_judged(tmp_path, runs):
 def test_a_figure_that_is_not_there_is_no_silent_pass(tmp_path):
     code, codes, _ = outcome(tmp_path, make_report(STEADY), make_report(STEADY), "--min-ratio", "speed=1")
     assert (code, codes) == (2, ["bench.unknown_figure"])
+
+
+@pytest.mark.parametrize("lost_in_first", [False, True])
+def test_a_figure_that_only_one_has_is_no_silent_pass(tmp_path, lost_in_first):
+    whole = make_report(STEADY)
+    runs = [run.model_copy(update={"decode_tokens_per_s": None, "chunk_s": ()}) for run in whole.each]
+    part = make_report(STEADY, each=tuple(runs), figures=figures_of(runs))
+    a, b = (part, whole) if lost_in_first else (whole, part)
+    code, codes, _ = outcome(tmp_path, a, b, "--min-ratio", "0.95")
+    assert (code, codes) == (2, ["bench.unknown_figure"]), "decode, and none for the chunks"
+    assert outcome(tmp_path, a, b, "--min-ratio", "prefill=0.95")[0] == 0
+
+
+def test_what_a_report_does_not_tell_is_no_difference():
+    drawn = {"temperature": 0.7, "top_p": 0.9, "seed": 1}
+    hashed = {"prompt_sha256": "cd" * 32}
+    unnamed = DEVICE.model_copy(update={"soc": None})
+    assert not compare(make_report(STEADY), make_report(STEADY, sampling=drawn, device=unnamed, **hashed)).unlike
+    assert not compare(make_report(STEADY), make_report(STEADY, sampling=drawn, **hashed)).differences
+    other = make_report(STEADY, sampling={**drawn, "seed": 2}, **hashed)
+    told = compare(make_report(STEADY, sampling=drawn, **hashed), other).differences
+    assert told == ("sampling: temperature 0.7, top-p 0.9, seed 1 and temperature 0.7, top-p 0.9, seed 2",)
+    assert compare(make_report(STEADY, **hashed), other).differences[0].startswith("sampling: greedy and temperature")
+
+
+def test_limits_in_the_environment_do_not_hinder_a_measurement(tmp_path, monkeypatch):
+    words = ["bench", "--workspace", str(tmp_path), "--serial", "none"]
+    typed = CliRunner().invoke(cli, [*words, "--min-ratio", "1"])
+    assert "--min-ratio without --compare" in typed.output
+    monkeypatch.setenv("ETCLI_BENCH_MIN_RATIO", "0.95")
+    monkeypatch.setenv("ETCLI_BENCH_UNLIKE_OK", "1")
+    done = CliRunner().invoke(cli, words)
+    assert [problem.code for problem in done.exception.problems] == ["bundle.missing"]
+    monkeypatch.delenv("ETCLI_BENCH_MIN_RATIO")
+    path = write_document(tmp_path / "a.json", make_report(STEADY))
+    assert CliRunner().invoke(cli, ["bench", "--compare", str(path), str(path)]).exit_code == 0
+    typed = CliRunner().invoke(cli, ["bench", "--compare", str(path), str(path), "--unlike-ok"])
+    assert "--unlike-ok without --min-ratio" in typed.output
 
 
 def test_a_device_that_is_missing_is_no_silent_pass(tmp_path):

@@ -186,12 +186,20 @@ def _verdict(interval: Interval | None) -> Verdict:
     return "better" if interval.low > 1 else "worse"
 
 
+def _sampling(report: BenchReport) -> str:
+    """How tokens were chosen; nothing for a report from before that was told, which is when prompts were not either."""
+    if report.sampling is not None:
+        drawn = report.sampling
+        return f"temperature {drawn.temperature:g}, top-p {drawn.top_p:g}, seed {drawn.seed}"
+    return "" if report.prompt_sha256 is None else "greedy"
+
+
 _Side = Callable[[BenchReport], object]
 
 _UNLIKE: Mapping[str, _Side] = {
     "recipe": lambda report: report.name,
     "device": lambda report: report.device.model,
-    "SoC": lambda report: report.device.soc,
+    "SoC": lambda report: report.device.soc or "",
     "emulated": lambda report: "yes" if report.device.emulated else "no",
     "simulated NPU": lambda report: "yes" if report.simulated else "no",
     "runner": lambda report: report.runner,
@@ -208,7 +216,7 @@ _ALIKE: Mapping[str, _Side] = {
     "system": lambda report: report.device.os,
     "target": lambda report: report.target,
     "threads": lambda report: report.threads,
-    "sampling": lambda report: "greedy" if report.sampling is None else f"temperature {report.sampling.temperature:g}",
+    "sampling": lambda report: _sampling(report),
     "slowed down by heat": lambda report: "yes" if any(run.after.throttling for run in report.each) else "no",
 }
 """What a reader must know before believing a ratio, or what is being compared."""

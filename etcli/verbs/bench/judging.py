@@ -71,6 +71,15 @@ def _hint(pair: ComparedPair) -> str:
     return "Bundle, program and device are the same: look at heat and other programs on the device, and measure both again with --pause SECONDS."
 
 
+def _lost(pair: ComparedPair) -> list[str]:
+    """Figures that one report measured and the other did not, or in another unit. Chunks are left out: another number of them may be what is compared."""
+    both = {figure.name for figure in pair.figures}
+    measured = [
+        figure.name for figure in (*pair.a.figures, *pair.b.figures) if figure.median and figure.better != "neither"
+    ]
+    return [name for name in dict.fromkeys(measured) if name not in both and not name.startswith("chunk ")]
+
+
 def _unfit(comparison: Comparison, limits: Limits, *, unlike_ok: bool) -> Iterator[Problem]:
     again = "Measure both with `etcli bench --json` alike; --unlike-ok judges them as they are."
     for path in comparison.ended_early:
@@ -100,6 +109,10 @@ def _unfit(comparison: Comparison, limits: Limits, *, unlike_ok: bool) -> Iterat
                     code="bench.unknown_figure",
                     hint=f"They have: {', '.join(sorted(there)) or 'none'}.",
                 )
+        for name in _lost(pair) if None in limits else ():
+            yield UsageError.problem(
+                f"only one of the reports of {serial} tells {name}", code="bench.unknown_figure", hint=again
+            )
         if not there:
             yield UsageError.problem(
                 f"the reports of {serial} have no figure in common", code="bench.unknown_figure", hint=again
