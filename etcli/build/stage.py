@@ -80,13 +80,13 @@ def build(loaded: LoadedRecipe, workspace: Workspace, options: BuildOptions, con
     folder = workspace.build(target.name).absolute()
     asked = asked_of(loaded, target, folder, asset_dir("native"), console, library=options.library)
     tools, vendor = _found(asked, options, console)
-    uses = (*([tools.ndk.chosen()] if tools.ndk is not None else []), executorch.chosen(target, tools.wanted))
-    if options.dry_run and (first := executorch.first_step(target, tools.wanted)) is not None:
-        plan = (first, "configure", "compile", "put the stage together and audit it")
-        return BuildResult(None, folder, current=False, plan=plan, uses=uses)
-    inputs = make_inputs(asked, tools, vendor, console)
     if options.dry_run:
-        return replace(_planned(inputs, options), uses=uses)
+        uses = (*([tools.ndk.chosen()] if tools.ndk is not None else []), executorch.chosen(target, tools.wanted))
+        if (first := executorch.first_step(target, tools.wanted)) is not None:
+            plan = (first, "configure", "compile", "put the stage together and audit it")
+            return BuildResult(None, folder, current=False, plan=plan, uses=uses)
+        return replace(_planned(make_inputs(asked, tools, vendor, console), options), uses=uses)
+    inputs = make_inputs(asked, tools, vendor, console)
     for remark in tools.ndk.remarks() if tools.ndk is not None else ():
         console.note(remark)
     lock = workspace.build_lock(target.name)

@@ -96,11 +96,11 @@ def chosen(target: Target, wanted: Wanted) -> Chosen:
         ToolError: see `chosen_provider` and `host_package`.
     """
     provider, root = chosen_provider(target, wanted)
-    host = host_package()
     if root is not None:
         what = "an installation" if provider == "prefix" else "a checkout"
         rule = "what the folder holds" if wanted.provider == "auto" else f"build.executorch says from: {provider}"
         return Chosen(f"ExecuTorch, {what}", root, f"named by {wanted.said_by}; {rule}")
+    host = host_package()
     if wanted.provider == "wheel":
         why = "build.executorch says from: wheel"
     else:
