@@ -81,7 +81,7 @@ def _lost(pair: ComparedPair) -> list[str]:
 
 
 def _unfit(comparison: Comparison, limits: Limits, *, unlike_ok: bool) -> Iterator[Problem]:
-    again = "Measure both with `etcli bench --json` alike; --unlike-ok judges them as they are."
+    again = "Measure both with `etcli bench --json` alike."
     for path in comparison.ended_early:
         yield UsageError.problem(
             "the benchmark ended early, so that its runs cannot be judged",
@@ -99,7 +99,7 @@ def _unfit(comparison: Comparison, limits: Limits, *, unlike_ok: bool) -> Iterat
             yield UsageError.problem(
                 f"the reports of {serial} cannot be judged against one another: they differ in {'; '.join(pair.unlike)}",
                 code="bench.unlike",
-                hint=again,
+                hint=f"{again} --unlike-ok judges them as they are.",
             )
         there = {figure.name for figure in pair.figures}
         for name in limits:
@@ -111,7 +111,9 @@ def _unfit(comparison: Comparison, limits: Limits, *, unlike_ok: bool) -> Iterat
                 )
         for name in _lost(pair) if None in limits else ():
             yield UsageError.problem(
-                f"only one of the reports of {serial} tells {name}", code="bench.unknown_figure", hint=again
+                f"only one of the reports of {serial} tells {name} in a way that can be compared",
+                code="bench.unknown_figure",
+                hint=again,
             )
         if not there:
             yield UsageError.problem(
