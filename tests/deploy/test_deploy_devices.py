@@ -116,8 +116,10 @@ def test_an_interruption_keeps_what_is_done(
             )
             assert process.stderr is not None
             said = ""
-            while not ("etcli bench of other" in said and ("MB/s" in said or "current: all" in said)):
-                said += process.stderr.readline()
+            while not ("etcli bench of other" in said and ("sending 9 files: " in said or "current: all" in said)):
+                line = process.stderr.readline()
+                assert line, said
+                said += line
             time.sleep(1)
             process.send_signal(signal.SIGINT)
             out, errors = process.communicate(timeout=60)
