@@ -9,13 +9,11 @@ from etcli.manifests.quantised import Quality, quality_remarks
 from etcli.output.console import Console
 from etcli.output.units import counted
 from etcli.recipe.fit import (
-    long_cache_warning,
     padded_vocabulary_remark,
-    twice_quantised_warning,
     vocabulary_warning,
 )
 from etcli.recipe.loaded import LoadedRecipe
-from etcli.recipe.upstream import runner_remark
+from etcli.recipe.remarks import say_fit
 from etcli.tokenizer.base import Tokenizer
 
 
@@ -29,15 +27,7 @@ def say_remarks(
             f"etcli leaves {counted(len(checkpoint.unused), 'tensor')} of the checkpoint unused: {names}",
             code="export.unused_tensors",
         )
-    long = long_cache_warning(loaded, model)
-    if long is not None:
-        console.warn(long, code="export.long_cache")
-    twice = twice_quantised_warning(loaded, (info.dtype for info in checkpoint.tensors.values()))
-    if twice is not None:
-        console.warn(twice, code="export.quantised_twice")
-    runner = runner_remark(loaded, model)
-    if runner is not None:
-        console.warn(runner, code="mtk.rope_scaling")
+    say_fit(loaded, model, (info.dtype for info in checkpoint.tensors.values()), console)
     for remark in checkpoint.remarks:
         console.warn(remark, code="checkpoint.remark")
     say_quality(loaded, checkpoint.quality, console)

@@ -18,17 +18,15 @@ from etcli.output.units import counted
 from etcli.recipe.custom_ops import own_operator_problems
 from etcli.recipe.fit import (
     fit_problems,
-    long_cache_warning,
     padded_vocabulary_remark,
     quantising_problems,
-    twice_quantised_warning,
     vocabulary_warning,
 )
 from etcli.recipe.loaded import LoadedRecipe
 from etcli.recipe.neuron import neuron_problems, platform_remark
+from etcli.recipe.remarks import say_fit
 from etcli.recipe.sources import adapter_path
 from etcli.recipe.support import unsupported
-from etcli.recipe.upstream import runner_remark
 from etcli.tokenizer.base import Tokenizer
 from etcli.tokenizer.chat import encode_prompt
 from etcli.tokenizer.opening import open_tokenizer
@@ -93,15 +91,7 @@ def validate(loaded: LoadedRecipe, console: Console) -> Validated:
             for remark in (*checkpoint.remarks, *quality_remarks(checkpoint.quality)):
                 console.warn(remark, code="checkpoint.remark")
             problems.found.extend([*quantising_problems(loaded, model), *fit_problems(loaded, model)])
-            long = long_cache_warning(loaded, model)
-            if long is not None:
-                console.warn(long, code="export.long_cache")
-            twice = twice_quantised_warning(loaded, (info.dtype for info in checkpoint.tensors.values()))
-            if twice is not None:
-                console.warn(twice, code="export.quantised_twice")
-            limit = runner_remark(loaded, model)
-            if limit is not None:
-                console.warn(limit, code="mtk.rope_scaling")
+            say_fit(loaded, model, (info.dtype for info in checkpoint.tensors.values()), console)
         _check_tokenizer(loaded, path, model, problems, console)
     problems.raise_if_any()
     return Validated(loaded.path, loaded.recipe.name, path, kind, model)
